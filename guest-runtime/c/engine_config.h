@@ -1,0 +1,45 @@
+/* Read before the first line of every QuickJS source file (the build passes it with -include).
+ *
+ * Two things that QuickJS-ng gives up on WASI work there all the same: the stack limit, because the shadow stack lives
+ * in linear memory, and byte accounting, because the allocator knows the size of a block. QuickJS switches both off when
+ * it sees __wasi__. So the system headers are read first, with __wasi__ in force (their guards keep them from being read
+ * twice), and the macro is hidden afterwards.
+ *
+ * The engine's allocator is ours (src/engine/heap.rs): it keeps the heap limit and remembers that it was hit.
+ */
+#ifndef CODEMODE_ENGINE_CONFIG_H
+#define CODEMODE_ENGINE_CONFIG_H
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <fenv.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <malloc.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#undef __wasi__
+#define __GLIBC__ 2
+
+void *codemode_malloc(size_t size);
+void *codemode_calloc(size_t count, size_t size);
+void *codemode_realloc(void *block, size_t size);
+void codemode_free(void *block);
+
+#define malloc codemode_malloc
+#define calloc codemode_calloc
+#define realloc codemode_realloc
+#define free codemode_free
+
+#endif

@@ -1,0 +1,255 @@
+//! One cell in the guest: evaluate it, pump jobs, settle requests, and say how each turn ended. What the guest can call
+//! lives in `natives`.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+
+use crate::adapter::{self, Mode, Refusal};
+use crate::codemode::cell::types::{
+    Failure, FailureKind, GuestLimits, Method, RequestError, Settlement, StartInput, Turn,
+};
+use crate::engine::{self, Deferred, PromiseState, Thrown, Value};
+use crate::{catalog, random, rejections, report};
+
+/// A request that the host hasn't settled.
+pub enum Pending {
+    /// Its promise, and an error made where it was called, which carries the frames of the call.
+    Promise { deferred: Deferred, call_site: Value },
+    /// A timer's callback and its arguments.
+    Timer { callback: Value, arguments: Vec<Value> },
+}
+
+/// The state of the one cell of this instance.
+pub struct Cell {
+    /// The caps that the guest helps to keep.
+    pub limits: GuestLimits,
+    /// What frames call the source.
+    pub file_name: String,
+    /// When the cell started, in milliseconds since the Unix epoch.
+    pub started_at_ms: u64,
+    promise: Option<Value>,
+    /// The adapted value, once the cell's promise is fulfilled.
+    value: Option<Vec<u8>>,
+    numbers: BTreeMap<u8, u32>,
+    pending: BTreeMap<(u8, u32), Pending>,
+    live_timers: u32,
+    is_queue_full: bool,
+}
+
+thread_local! {
+    static CELL: RefCell<Option<Cell>> = const { RefCell::new(None) };
+}
+
+/// Borrows the cell. No guest code may run inside `use_cell`: it would find the cell borrowed.
+///
+/// # Panics
+///
+/// When no cell was started, which the host doesn't do; the trap closes the instance.
+#[expect(clippy::expect_used, reason = "settle before start is a broken host, and a trap is the documented answer")]
+pub fn with<T>(use_cell: impl FnOnce(&mut Cell) -> T) -> T {
+    CELL.with_borrow_mut(|cell| use_cell(cell.as_mut().expect("a cell was started")))
+}
+
+/// Why a request can't be made.
+pub struct QueueFull;
+
+/// Books a request and gives it its number. The caller then calls the import.
+pub fn submit(method: Method, pending: Pending) -> Result<u32, QueueFull> {
+    with(|cell| {
+        let is_timer = matches!(pending, Pending::Timer { .. });
+        let has_room = cell.pending.len() < usize::try_from(cell.limits.unsettled_requests).unwrap_or(usize::MAX)
+            && (!is_timer || cell.live_timers < cell.limits.live_timers);
+        if !has_room {
+            cell.is_queue_full = true;
+            return Err(QueueFull);
+        }
+        let number = cell.numbers.entry(method as u8).or_insert(0);
+        *number += 1;
+        let number = *number;
+        cell.live_timers += u32::from(is_timer);
+        cell.pending.insert((method as u8, number), pending);
+        Ok(number)
+    })
+}
+
+/// Takes a request out of the table: it is settled or cancelled.
+pub fn remove(method: Method, number: u32) -> Option<Pending> {
+    with(|cell| {
+        let pending = cell.pending.remove(&(method as u8, number))?;
+        cell.live_timers -= u32::from(matches!(pending, Pending::Timer { .. }));
+        Some(pending)
+    })
+}
+
+/// Starts the cell and runs its first turn.
+///
+/// # Panics
+///
+/// When a cell was started before.
+pub fn start(input: StartInput) -> Turn {
+    CELL.with_borrow_mut(|cell| {
+        assert!(cell.is_none(), "an instance runs one cell");
+        *cell = Some(Cell {
+            limits: input.limits,
+            file_name: input.file_name.clone(),
+            started_at_ms: input.started_at,
+            promise: None,
+            value: None,
+            numbers: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            live_timers: 0,
+            is_queue_full: false,
+        });
+    });
+    engine::heap::set_limit(usize::try_from(input.limits.heap_bytes).unwrap_or(usize::MAX));
+    random::reseed(input.seed);
+    let started = catalog::install(input.catalog).and_then(|()| evaluate(&input.source, &input.file_name));
+    match started {
+        Ok(promise) => with(|cell| cell.promise = Some(promise)),
+        Err(Thrown) => return refused_source(&input.file_name),
+    }
+    pump();
+    turn()
+}
+
+/// The source as the body of an async arrow function. The wrapper has a line of its own, numbered zero, so that the
+/// submitted text keeps its coordinates.
+fn evaluate(source: &[u8], file_name: &str) -> engine::Result<Value> {
+    let source = String::from_utf8_lossy(source);
+    let wrapped = format!("(async()=>{{\n{source}\n}})()");
+    let file_name = CString::new(file_name).unwrap_or_default();
+    engine::evaluate(&wrapped, &file_name, 0)
+}
+
+fn refused_source(file_name: &str) -> Turn {
+    let thrown = engine::take_exception();
+    let (kind, text) = report::failure_of(&thrown, file_name, FailureKind::SyntaxError);
+    failed(kind, text)
+}
+
+/// Delivers settlements, each followed by the jobs that it causes, so that the winner of a race is the true one.
+///
+/// # Panics
+///
+/// When a settlement names a request that isn't pending: a broken host, and a trap is the documented answer.
+#[expect(clippy::expect_used, reason = "documented in wit/cell.wit as a trap")]
+pub fn settle(settlements: Vec<Settlement>, seed: Option<crate::codemode::cell::types::Seed>) -> Turn {
+    if let Some(seed) = seed {
+        random::reseed(seed);
+    }
+    for settlement in settlements {
+        let pending = remove(settlement.method, settlement.number).expect("a settlement is for a pending request");
+        if let Err(Thrown) = deliver(pending, settlement.outcome) {
+            let thrown = engine::take_exception();
+            rejections::remember(Value::undefined(), thrown);
+        }
+        pump();
+        if engine::is_stopped() {
+            break;
+        }
+    }
+    turn()
+}
+
+fn deliver(pending: Pending, outcome: Result<Vec<u8>, RequestError>) -> engine::Result<()> {
+    match (pending, outcome) {
+        (Pending::Timer { callback, arguments }, _) => callback.call(&Value::undefined(), &arguments).map(drop),
+        (Pending::Promise { deferred, .. }, Ok(json)) => {
+            let value = if json.is_empty() { Value::undefined() } else { engine::parse_json(&json)? };
+            deferred.resolve.call(&Value::undefined(), &[value]).map(drop)
+        }
+        (Pending::Promise { deferred, call_site }, Err(error)) => {
+            crate::natives::complete_error(&call_site, &error)?;
+            deferred.reject.call(&Value::undefined(), &[call_site]).map(drop)
+        }
+    }
+}
+
+/// Runs jobs until none is left, or until the host has asked to stop. The flag is read after every job: an interrupt
+/// that the guest caught must not let it run on.
+fn pump() {
+    while !engine::is_stopped() {
+        match engine::run_job() {
+            Ok(true) => {}
+            Ok(false) => return,
+            // A callback of queueMicrotask threw: nobody can handle that any more.
+            Err(Thrown) => {
+                let thrown = engine::take_exception();
+                rejections::remember(Value::undefined(), thrown);
+            }
+        }
+    }
+}
+
+fn turn() -> Turn {
+    if with(|cell| cell.is_queue_full) {
+        return failed(FailureKind::QueueFull, String::from("too many requests or timers are pending at once"));
+    }
+    let Some(promise) = with(|cell| cell.promise.clone()) else {
+        return failed(FailureKind::Stalled, String::from("the cell has no promise"));
+    };
+    match engine::promise_state(&promise) {
+        PromiseState::Pending if with(|cell| cell.pending.is_empty()) => failed(
+            FailureKind::Stalled,
+            String::from("the cell awaits a promise that nothing can settle: no tool call, timer or yield is pending"),
+        ),
+        PromiseState::Pending => Turn::Awaiting,
+        PromiseState::Rejected(reason) => {
+            rejections::forget(&promise);
+            thrown(&reason, FailureKind::UncaughtException)
+        }
+        PromiseState::Fulfilled(value) => fulfilled(&value),
+    }
+}
+
+fn fulfilled(value: &Value) -> Turn {
+    if with(|cell| cell.value.is_none()) {
+        // Getters may call tools and write output, so what they started is drained like everything else.
+        match adapt(value) {
+            Ok(json) => with(|cell| cell.value = Some(json)),
+            Err(turn) => return turn,
+        }
+        pump();
+        if with(|cell| cell.is_queue_full) {
+            return turn();
+        }
+    }
+    if with(|cell| !cell.pending.is_empty()) {
+        return Turn::Draining;
+    }
+    match rejections::first_unhandled() {
+        Some(reason) => thrown(&reason, FailureKind::UnhandledRejection),
+        None => Turn::Finished(with(|cell| cell.value.take()).unwrap_or_default()),
+    }
+}
+
+fn adapt(value: &Value) -> Result<Vec<u8>, Turn> {
+    let bytes_max = with(|cell| cell.limits.value_bytes);
+    adapter::to_json(value, Mode::Lenient, usize::try_from(bytes_max).unwrap_or(usize::MAX)).map_err(|refusal| {
+        match refusal {
+            Refusal::Thrown => thrown(&engine::take_exception(), FailureKind::UncaughtException),
+            Refusal::TooDeep => failed(
+                FailureKind::ValueTooDeep,
+                String::from("the returned value is nested deeper than 1000 levels; return a flatter one"),
+            ),
+            Refusal::TooLarge => failed(
+                FailureKind::UncaughtException,
+                format!("the returned value is longer than {bytes_max} bytes of JSON; return a smaller one"),
+            ),
+        }
+    })
+}
+
+fn thrown(reason: &Value, otherwise: FailureKind) -> Turn {
+    let file_name = with(|cell| cell.file_name.clone());
+    let (kind, text) = report::failure_of(reason, &file_name, otherwise);
+    failed(kind, text)
+}
+
+fn failed(kind: FailureKind, mut text: String) -> Turn {
+    let bytes_max = with(|cell| cell.limits.error_text_bytes);
+    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    text.truncate(text.floor_char_boundary(bytes_max));
+    Turn::Failed(Failure { kind, text: text.into_bytes() })
+}

@@ -1,0 +1,273 @@
+//! The functions that the guest can call. Each copies its arguments first, then enqueues through one import, and returns
+//! before anything happens.
+
+use core::ffi::{CStr, c_int};
+use std::cell::Cell as Counter;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::adapter::{self, Mode, Refusal};
+use crate::cell::{self, Pending, QueueFull};
+use crate::codemode::cell::types::{Method, RequestError};
+use crate::codemode::cell::{control, output, timers, tools};
+use crate::engine::{self, Attributes, Call, Key, Kind, Primordials, Result, Value};
+use crate::{inspect, json_text, random, report};
+
+/// A function of the guest.
+pub struct Entry {
+    /// Its name.
+    pub name: &'static CStr,
+    /// The length that it shows.
+    pub length: c_int,
+    /// What runs.
+    pub run: engine::Native,
+    /// What `run` is told besides the call.
+    pub magic: i32,
+}
+
+const fn entry(name: &'static CStr, length: c_int, run: engine::Native, magic: i32) -> Entry {
+    Entry { name, length, run, magic }
+}
+
+/// All natives. Their places in this table are fixed in the base image.
+pub static TABLE: &[Entry] = &[
+    entry(c"text", 1, text, 0),
+    entry(c"json", 1, json, 0),
+    entry(c"yield_control", 1, yield_control, 0),
+    entry(c"setTimeout", 2, set_timeout, 0),
+    entry(c"clearTimeout", 1, clear_timeout, 0),
+    entry(c"log", 0, console, 0),
+    entry(c"info", 0, console, 1),
+    entry(c"warn", 0, console, 2),
+    entry(c"error", 0, console, 3),
+    entry(c"debug", 0, console, 4),
+    entry(c"random", 0, math_random, 0),
+    entry(c"now", 0, performance_now, 0),
+];
+
+const CONSOLE_PREFIXES: &[&str] = &["", "[info] ", "[warn] ", "[error] ", "[debug] "];
+/// UTF-16 units of JSON that the console entries of a cell may have together.
+const CONSOLE_UNITS_MAX: usize = 16_384;
+/// What the notice about a full console takes of that.
+const CONSOLE_NOTICE_UNITS: usize = 100;
+const CONSOLE_NOTICE: &str = "[console output truncated]";
+
+/// Installs everything that is the same in every cell.
+///
+/// # Panics
+///
+/// When the engine refuses, which only the build can see.
+#[expect(clippy::expect_used, reason = "runs while the component is built, never in a cell")]
+pub fn install() {
+    let global = Value::global();
+    let mut place = 0;
+    let mut next = || {
+        let native = TABLE.get(usize::try_from(place).unwrap_or(0)).expect("one entry for each native");
+        let function = engine::native_function(native.name, native.length, place);
+        place += 1;
+        (Key::named(native.name.to_str().unwrap_or_default()), function)
+    };
+    for _ in 0..5 {
+        let (key, function) = next();
+        global.define(&key, function, Attributes::Fixed).expect("a fresh global");
+    }
+    let console = Value::object().expect("an object");
+    for _ in CONSOLE_PREFIXES {
+        let (key, function) = next();
+        console.define(&key, function, Attributes::Fixed).expect("a fresh property");
+    }
+    console.freeze().expect("a plain object");
+    let key = Key::named("console");
+    // javy brings a console of its own.
+    global.define(&key, console, Attributes::Fixed).expect("a configurable global");
+    let (key, function) = next();
+    let math = global.data_property(&Key::named("Math")).expect("the engine has Math");
+    math.define(&key, function, Attributes::Hidden).expect("a configurable property");
+    let performance = Value::object().expect("an object");
+    let (key, function) = next();
+    performance.define(&key, function, Attributes::Fixed).expect("a fresh property");
+    performance.freeze().expect("a plain object");
+    global.define(&Key::named("performance"), performance, Attributes::Hidden).expect("a fresh global");
+    // An own promise's `constructor` decides whether `await` looks at `then`. Fixing it keeps what the guest does to
+    // `Promise.prototype.then` away from our promises.
+    let promise = global.data_property(&Key::named("Promise")).expect("the engine has Promise");
+    let prototype = promise.data_property(&Key::named("prototype")).expect("Promise has a prototype");
+    prototype.define(&Key::named("constructor"), promise, Attributes::Locked).expect("a configurable property");
+}
+
+fn text(call: &Call<'_>, _: i32) -> Result<Value> {
+    let value = call.argument(0);
+    if matches!(value.kind(), Kind::String) {
+        let bytes_max = value_bytes_max();
+        value.with_text(|text| {
+            let end = text.floor_char_boundary(bytes_max);
+            output::text(text.get(..end).unwrap_or_default().as_bytes());
+        })?;
+    } else {
+        output::text(&adapted(&value)?);
+    }
+    Ok(Value::undefined())
+}
+
+fn json(call: &Call<'_>, _: i32) -> Result<Value> {
+    output::json(&adapted(&call.argument(0))?);
+    Ok(Value::undefined())
+}
+
+fn value_bytes_max() -> usize {
+    cell::with(|cell| usize::try_from(cell.limits.value_bytes).unwrap_or(usize::MAX))
+}
+
+fn adapted(value: &Value) -> Result<Vec<u8>> {
+    adapter::to_json(value, Mode::Lenient, value_bytes_max()).map_err(|refusal| match refusal {
+        Refusal::Thrown => engine::Thrown,
+        Refusal::TooDeep => engine::throw_range_error("the value is nested deeper than 1000 levels"),
+        Refusal::TooLarge => engine::throw_range_error("the value is too large to be emitted; emit parts of it"),
+    })
+}
+
+thread_local! {
+    static CONSOLE_UNITS: Counter<usize> = const { Counter::new(0) };
+    static CONSOLE_IS_FULL: Counter<bool> = const { Counter::new(false) };
+}
+
+fn console(call: &Call<'_>, level: i32) -> Result<Value> {
+    if CONSOLE_IS_FULL.get() {
+        return Ok(Value::undefined());
+    }
+    let prefix = usize::try_from(level).ok().and_then(|level| CONSOLE_PREFIXES.get(level)).copied().unwrap_or_default();
+    let arguments: Vec<Value> = (0..call.count()).map(|index| call.argument(index)).collect();
+    let message = inspect::message(prefix, &arguments);
+    let units = CONSOLE_UNITS.get() + entry_units(&message);
+    if units > CONSOLE_UNITS_MAX - CONSOLE_NOTICE_UNITS {
+        CONSOLE_IS_FULL.set(true);
+        output::console(CONSOLE_NOTICE.as_bytes());
+    } else {
+        CONSOLE_UNITS.set(units);
+        output::console(message.as_bytes());
+    }
+    Ok(Value::undefined())
+}
+
+/// The UTF-16 length of the JSON of a text entry.
+fn entry_units(text: &str) -> usize {
+    const FRAME: usize = r#"{"type":"text","text":}"#.len();
+    let mut quoted = Vec::with_capacity(text.len() + 2);
+    json_text::push_string(&mut quoted, text);
+    FRAME + String::from_utf8_lossy(&quoted).chars().map(char::len_utf16).sum::<usize>()
+}
+
+fn math_random(_: &Call<'_>, _: i32) -> Result<Value> {
+    Ok(Value::number(random::unit_interval()))
+}
+
+/// Whole milliseconds since the cell started.
+fn performance_now(_: &Call<'_>, _: i32) -> Result<Value> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let started = u128::from(cell::with(|cell| cell.started_at_ms));
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a cell's life are far below 2^53")]
+    let elapsed = now.saturating_sub(started) as f64;
+    Ok(Value::number(elapsed))
+}
+
+fn yield_control(call: &Call<'_>, _: i32) -> Result<Value> {
+    let reason = call.argument(0);
+    let reason = match reason.kind() {
+        Kind::Undefined | Kind::Null => None,
+        Kind::String => Some(reason.to_text()?),
+        _ => Some(String::from_utf8_lossy(&adapted(&reason)?).into_owned()),
+    };
+    request(Method::Yield, |number| control::yield_(number, reason.as_deref()))
+}
+
+fn set_timeout(call: &Call<'_>, _: i32) -> Result<Value> {
+    let callback = call.argument(0);
+    if !callback.is_function() {
+        return Err(engine::throw_type_error("setTimeout needs a function as its first argument"));
+    }
+    let delay = call.argument(1);
+    let delay_ms = if delay.is_undefined() { 0.0 } else { delay.to_number()? };
+    // NaN and negative numbers become zero, infinity the largest; the host clamps.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating is what is wanted")]
+    let delay_ms = if delay_ms.is_finite() { delay_ms.floor() as u64 } else { 0 };
+    let arguments = (2..call.count()).map(|index| call.argument(index)).collect();
+    let number = cell::submit(Method::Sleep, Pending::Timer { callback, arguments }).map_err(queue_is_full)?;
+    timers::set(number, delay_ms);
+    Ok(Value::number(f64::from(number)))
+}
+
+fn clear_timeout(call: &Call<'_>, _: i32) -> Result<Value> {
+    let id = match call.argument(0).kind() {
+        Kind::Int(id) => u32::try_from(id).ok(),
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be a whole u32")]
+        Kind::Float(id) if id.fract() == 0.0 && id > 0.0 && id <= f64::from(u32::MAX) => Some(id as u32),
+        _ => None,
+    };
+    if let Some(number) = id
+        && let Some(cancelled) = cell::remove(Method::Sleep, number)
+    {
+        timers::clear(number);
+        drop(cancelled);
+    }
+    Ok(Value::undefined())
+}
+
+/// A call of the tool at `tool`, through its global or its handle.
+pub fn call_tool(tool: u32, argument: &Value) -> Result<Value> {
+    let bytes_max = cell::with(|cell| cell.limits.argument_bytes);
+    let arguments = match argument.kind() {
+        Kind::Undefined => Ok(b"{}".to_vec()),
+        _ => adapter::to_json(argument, Mode::Strict, usize::try_from(bytes_max).unwrap_or(usize::MAX)),
+    };
+    match arguments {
+        Ok(arguments) => request(Method::CallValue, |number| tools::call_value(number, tool, &arguments)),
+        Err(refusal) => reject_call(refusal, bytes_max),
+    }
+}
+
+/// Refused arguments reject their call and nothing else; nothing is dispatched.
+fn reject_call(refusal: Refusal, bytes_max: u32) -> Result<Value> {
+    let thrown = match refusal {
+        // An interrupt isn't an outcome of the call.
+        Refusal::Thrown if engine::is_stopped() => return Err(engine::Thrown),
+        Refusal::Thrown => engine::Thrown,
+        Refusal::TooDeep => engine::throw_type_error("the arguments are nested deeper than 1000 levels"),
+        Refusal::TooLarge => engine::throw_type_error(&format!(
+            "the arguments of one call may have {bytes_max} bytes of JSON; pass less, or pass it in parts"
+        )),
+    };
+    let engine::Thrown = thrown;
+    let reason = engine::take_exception();
+    if matches!(refusal, Refusal::TooLarge) {
+        reason.define(&Key::named("code"), Value::string("invalid_input")?, Attributes::Open)?;
+    }
+    let deferred = engine::deferred()?;
+    deferred.reject.call(&Value::undefined(), &[reason])?;
+    Ok(deferred.promise)
+}
+
+/// Makes a request that is answered through a promise.
+fn request(method: Method, enqueue: impl FnOnce(u32)) -> Result<Value> {
+    let call_site = Primordials::get().error.construct(&[])?;
+    let deferred = engine::deferred()?;
+    let promise = deferred.promise.clone();
+    let number = cell::submit(method, Pending::Promise { deferred, call_site }).map_err(queue_is_full)?;
+    enqueue(number);
+    Ok(promise)
+}
+
+fn queue_is_full(_: QueueFull) -> engine::Thrown {
+    engine::throw_range_error("too many requests or timers are pending at once; await some before making more")
+}
+
+/// Makes the error of a failed request out of the one that was created where it was called.
+pub fn complete_error(error: &Value, failure: &RequestError) -> Result<()> {
+    let file_name = cell::with(|cell| cell.file_name.clone());
+    let location = report::frames(error, &file_name).join("\n");
+    error.define(&Key::named("message"), Value::string(&failure.message)?, Attributes::Hidden)?;
+    error.define(&Key::named("location"), Value::string(location.trim_start())?, Attributes::Open)?;
+    if let Some(code) = &failure.code {
+        error.define(&Key::named("code"), Value::string(code)?, Attributes::Open)?;
+        error.define(&Key::named("effectStatus"), Value::string("unknown")?, Attributes::Open)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! The pure part of the Code Mode host. No files, clocks, randomness, threads or wasm: time and ids come in as arguments,
+//! so that every run can be replayed.
+//!
+//! Reading order: [`limits`] (every number), [`ids`], [`outcome`] (what the caller gets), [`input`] (what the model
+//! sends), [`budget`], [`slots`], [`output`], [`cell`] (the state machine: [`cell::Event`] in, [`cell::Action`] out),
+//! [`envelope`] (the form of a snapshot).
+
+pub mod budget;
+pub mod cell;
+pub mod envelope;
+pub mod ids;
+pub mod input;
+pub mod limits;
+pub mod outcome;
+pub mod output;
+pub mod slots;

@@ -1,0 +1,307 @@
+//! The output ledger of one cell: what it emitted, what was delivered, and how output, value and error share one budget
+//! of bytes over the cell's whole life (B 1.9, contract 2.14). Everything is counted as UTF-8 JSON.
+
+use serde_json::value::RawValue;
+
+use crate::limits;
+
+/// Ends an error that was cut.
+const ERROR_CUT_SUFFIX: &str = " [error truncated]";
+const OUTPUT_GUIDANCE: &str = "Output exceeded its budget. Emit less: filter, aggregate or page before text() and json().";
+const VALUE_GUIDANCE: &str = "The value exceeded its budget. Return less: filter, aggregate or page before returning.";
+/// An empty array.
+const EMPTY_BYTES: u64 = 2;
+
+/// What is left of an output when it is put into a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Delivered {
+    /// This many entries were delivered one by one.
+    Entries(usize),
+    /// A summary of this many bytes of output was delivered in their place.
+    Summary(u64),
+}
+
+/// Output of one cell.
+#[derive(Debug)]
+pub struct Ledger {
+    bytes_max: u64,
+    entries: Vec<String>,
+    /// Bytes of the whole array, dropped entries included.
+    total_bytes: u64,
+    /// Bytes of the entries that are stored.
+    stored_bytes: u64,
+    count: u64,
+    delivered: Delivered,
+}
+
+/// One entry that the guest emitted.
+#[derive(Debug, Clone, Copy)]
+pub enum Entry<'a> {
+    /// Plain text, from `text` or the console.
+    Text(&'a str),
+    /// Checked JSON, from `json`.
+    Json(&'a RawValue),
+}
+
+impl Ledger {
+    /// A ledger with this budget.
+    pub fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes_max,
+            entries: Vec::new(),
+            total_bytes: EMPTY_BYTES,
+            stored_bytes: 0,
+            count: 0,
+            delivered: Delivered::Entries(0),
+        }
+    }
+
+    /// Adds an entry. One that can't be part of any result is counted and not stored.
+    pub fn push(&mut self, entry: Entry<'_>) {
+        let has_room = self.stored_bytes <= self.bytes_max && self.count < limits::fixed(&limits::OUTPUT_ENTRIES);
+        let bytes = if has_room {
+            let json = entry_json(entry);
+            let bytes = length(&json);
+            self.stored_bytes += bytes;
+            self.entries.push(json);
+            bytes
+        } else {
+            entry_bytes(entry)
+        };
+        self.total_bytes += bytes + u64::from(self.count > 0);
+        self.count += 1;
+    }
+
+    /// The output and the value of a completed cell. The value is guaranteed half of the budget, the output gets what
+    /// the value leaves, and the value gets what the output leaves.
+    pub fn complete(&mut self, value: Box<RawValue>) -> (Box<RawValue>, Box<RawValue>) {
+        let value_bytes = length(value.get());
+        let guaranteed = value_bytes.min(self.bytes_max / 2);
+        let output = self.deliver(self.bytes_max - guaranteed);
+        let left = self.bytes_max.saturating_sub(self.charged(self.bytes_max - guaranteed));
+        let value = if value_bytes <= left {
+            value
+        } else {
+            raw(marker("", VALUE_GUIDANCE, value.get(), value_bytes, left))
+        };
+        (output, value)
+    }
+
+    /// The output and the error of a failed cell. The error may use all that the output leaves, and half of the budget
+    /// at least.
+    pub fn fail(&mut self, error: &str) -> (Box<RawValue>, String) {
+        let reserved = self.total_bytes.min(self.bytes_max / 2);
+        let error = cut_error(error, self.bytes_max - reserved);
+        let left = self.bytes_max.saturating_sub(json_string_bytes(&error));
+        (self.deliver(left), error)
+    }
+
+    /// The output of a cell that waits.
+    pub fn wait(&mut self) -> Box<RawValue> {
+        self.deliver(self.bytes_max)
+    }
+
+    /// How much of an allowance the whole output takes.
+    fn charged(&self, allowance: u64) -> u64 {
+        self.total_bytes.min(allowance)
+    }
+
+    /// Entries that weren't delivered, or a summary of all of them when they don't fit.
+    fn deliver(&mut self, allowance: u64) -> Box<RawValue> {
+        if self.total_bytes <= allowance {
+            let Delivered::Entries(seen) = self.delivered else { return empty() };
+            self.delivered = Delivered::Entries(self.entries.len());
+            let fresh = self.entries.get(seen..).unwrap_or_default();
+            return raw(format!("[{}]", fresh.join(",")));
+        }
+        if self.delivered == Delivered::Summary(self.total_bytes) {
+            return empty();
+        }
+        self.delivered = Delivered::Summary(self.total_bytes);
+        let text = format!("[{}", self.entries.join(","));
+        let marker = marker(r#""type":"truncated","#, OUTPUT_GUIDANCE, &text, self.total_bytes, allowance - EMPTY_BYTES);
+        raw(format!("[{marker}]"))
+    }
+}
+
+fn empty() -> Box<RawValue> {
+    raw(String::from("[]"))
+}
+
+#[expect(clippy::expect_used, reason = "built from checked JSON and quoted strings only")]
+fn raw(json: String) -> Box<RawValue> {
+    RawValue::from_string(json).expect("the ledger writes valid JSON")
+}
+
+fn length(text: &str) -> u64 {
+    text.len() as u64
+}
+
+fn entry_json(entry: Entry<'_>) -> String {
+    match entry {
+        Entry::Text(text) => format!(r#"{{"type":"text","text":{}}}"#, quoted(text)),
+        Entry::Json(value) => format!(r#"{{"type":"json","value":{}}}"#, value.get()),
+    }
+}
+
+fn entry_bytes(entry: Entry<'_>) -> u64 {
+    match entry {
+        Entry::Text(text) => length(r#"{"type":"text","text":}"#) + json_string_bytes(text),
+        Entry::Json(value) => length(r#"{"type":"json","value":}"#) + length(value.get()),
+    }
+}
+
+#[expect(clippy::expect_used, reason = "a string always serialises")]
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a string serialises")
+}
+
+fn json_string_bytes(text: &str) -> u64 {
+    EMPTY_BYTES + text.bytes().map(escaped_bytes).sum::<u64>()
+}
+
+/// How many bytes of a JSON string one byte of text becomes.
+fn escaped_bytes(byte: u8) -> u64 {
+    match byte {
+        b'"' | b'\\' | 0x08 | 0x0C | b'\n' | b'\r' | b'\t' => 2,
+        0x00..=0x1F => 6,
+        _ => 1,
+    }
+}
+
+/// The longest start of `text` whose JSON form has at most `bytes_max` bytes, quotes not counted.
+fn fitting(text: &str, bytes_max: u64) -> &str {
+    let mut used = 0;
+    for (index, byte) in text.bytes().enumerate() {
+        used += escaped_bytes(byte);
+        if used > bytes_max {
+            return text.get(..text.floor_char_boundary(index)).unwrap_or_default();
+        }
+    }
+    text
+}
+
+/// A truncation marker of at most `bytes_max` bytes with as much as fits of `text`, the start of a JSON text that has
+/// `original_bytes` bytes in all. Its keys are in the order that B 1.9.54 gives.
+fn marker(first: &str, guidance: &str, text: &str, original_bytes: u64, bytes_max: u64) -> String {
+    let with = |omitted: u64, prefix: &str| {
+        format!(
+            r#"{{{first}"truncated":true,"omittedBytes":{omitted},"guidance":{},"prefix":{}}}"#,
+            quoted(guidance),
+            quoted(prefix)
+        )
+    };
+    let frame = length(&with(original_bytes, ""));
+    let prefix = fitting(text, bytes_max.saturating_sub(frame));
+    with(original_bytes - length(prefix), prefix)
+}
+
+fn cut_error(error: &str, bytes_max: u64) -> String {
+    if json_string_bytes(error) <= bytes_max {
+        return error.to_owned();
+    }
+    let room = bytes_max.saturating_sub(EMPTY_BYTES + length(ERROR_CUT_SUFFIX));
+    format!("{}{ERROR_CUT_SUFFIX}", fitting(error, room))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    const BUDGET: u64 = 1_024;
+
+    fn ledger(texts: &[&str]) -> Ledger {
+        let mut ledger = Ledger::new(BUDGET);
+        for text in texts {
+            ledger.push(Entry::Text(text));
+        }
+        ledger
+    }
+
+    fn parsed(json: &RawValue) -> Value {
+        serde_json::from_str(json.get()).unwrap()
+    }
+
+    #[test]
+    fn entries_are_delivered_once() {
+        let mut ledger = ledger(&["a"]);
+        assert_eq!(ledger.wait().get(), r#"[{"type":"text","text":"a"}]"#);
+        assert_eq!(ledger.wait().get(), "[]");
+        ledger.push(Entry::Text("b"));
+        assert_eq!(ledger.wait().get(), r#"[{"type":"text","text":"b"}]"#);
+    }
+
+    #[test]
+    fn output_exactly_at_the_budget_is_whole_and_one_byte_more_is_summarised() {
+        let frame = r#"[{"type":"text","text":""}]"#.len();
+        for (extra, is_whole) in [(0, true), (1, false)] {
+            let text = "x".repeat(usize::try_from(BUDGET).unwrap() - frame + extra);
+            let output = ledger(&[&text]).wait();
+            assert!(output.get().len() as u64 <= BUDGET);
+            assert_eq!(parsed(&output)[0]["type"] == "text", is_whole);
+        }
+    }
+
+    #[test]
+    fn a_summary_counts_every_byte_once() {
+        let text = "é\"\n".repeat(2_000);
+        let mut ledger = ledger(&[&text, &text]);
+        let original = serde_json::to_string(&serde_json::json!([
+            {"type": "text", "text": text}, {"type": "text", "text": text}
+        ]))
+        .unwrap();
+        let output = ledger.wait();
+        assert!(output.get().len() as u64 <= BUDGET);
+        let marker = &parsed(&output)[0];
+        let prefix = marker["prefix"].as_str().unwrap();
+        assert_eq!(marker["omittedBytes"].as_u64().unwrap() + prefix.len() as u64, original.len() as u64);
+        assert_eq!(marker["type"], "truncated");
+        assert!(prefix.starts_with(r#"[{"type":"text","text":"é"#));
+    }
+
+    #[test]
+    fn an_unchanged_summary_is_not_repeated_and_a_changed_one_is() {
+        let mut ledger = ledger(&[&"x".repeat(3_000)]);
+        assert_ne!(ledger.wait().get(), "[]");
+        assert_eq!(ledger.wait().get(), "[]");
+        ledger.push(Entry::Text("more"));
+        assert_ne!(ledger.wait().get(), "[]");
+    }
+
+    #[test]
+    fn a_large_value_keeps_half_and_takes_what_output_leaves() {
+        let value = |bytes: usize| RawValue::from_string(format!("\"{}\"", "v".repeat(bytes))).unwrap();
+        let (output, kept) = ledger(&["small"]).complete(value(900));
+        assert_eq!(parsed(&output)[0]["text"], "small");
+        assert_eq!(kept.get().len(), 902);
+        let (output, cut) = ledger(&[&"o".repeat(5_000)]).complete(value(5_000));
+        assert!(output.get().len() as u64 + cut.get().len() as u64 <= BUDGET);
+        let marker = parsed(&cut);
+        assert_eq!(marker["truncated"], true);
+        assert!(marker.get("type").is_none(), "only the marker inside output is typed");
+        assert_eq!(
+            marker["omittedBytes"].as_u64().unwrap() + marker["prefix"].as_str().unwrap().len() as u64,
+            5_002
+        );
+    }
+
+    #[test]
+    fn a_long_error_keeps_its_start() {
+        let (output, error) = ledger(&["kept"]).fail(&"e".repeat(5_000));
+        assert_eq!(parsed(&output)[0]["text"], "kept");
+        assert!(error.starts_with("eee") && error.ends_with(ERROR_CUT_SUFFIX));
+        assert!(output.get().len() as u64 + json_string_bytes(&error) <= BUDGET);
+    }
+
+    #[test]
+    fn a_flood_is_counted_and_not_stored() {
+        let mut ledger = Ledger::new(BUDGET);
+        for _ in 0..100_000 {
+            ledger.push(Entry::Text("0123456789"));
+        }
+        assert!(ledger.stored_bytes < 2 * BUDGET);
+        let entry = r#"{"type":"text","text":"0123456789"}"#.len() as u64;
+        assert_eq!(ledger.total_bytes, 2 + 100_000 * (entry + 1) - 1);
+    }
+}
