@@ -41,6 +41,7 @@ impl bindings::Guest for Exports {
         engine::enter();
         engine::Primordials::capture();
         natives::install();
+        engine::arm_interrupt();
         engine::collect_garbage();
         snapshot::zero_stack();
     }

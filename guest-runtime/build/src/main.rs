@@ -35,7 +35,7 @@ fn build(module: &[u8], out: &Path) -> Result<()> {
         image == preinitialize::run(&engine, &component)?,
         "two preinitialisations of one component differ: something in `init` isn't deterministic"
     );
-    let precompiled = engine.precompile_component(&image).map_err(anyhow::Error::from).context("compiling")?;
+    let precompiled = engine.precompile_component(&image).map_err(readable).context("compiling")?;
 
     std::fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
     let digest = Sha256::digest(&image).iter().fold(String::new(), |mut text, byte| {
@@ -53,10 +53,15 @@ fn build(module: &[u8], out: &Path) -> Result<()> {
 fn engine() -> Result<wasmtime::Engine> {
     let mut config = wasmtime::Config::new();
     codemode_engine_config::apply(&mut config);
-    wasmtime::Engine::new(&config).map_err(anyhow::Error::from).context("making an engine")
+    wasmtime::Engine::new(&config).map_err(readable).context("making an engine")
 }
 
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let path = folder.join(name);
     std::fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))
+}
+
+/// wasmtime's errors carry their causes in their debug form.
+fn readable(error: wasmtime::Error) -> anyhow::Error {
+    anyhow::anyhow!("{error:?}")
 }

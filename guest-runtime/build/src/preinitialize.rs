@@ -4,36 +4,58 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Instance, Lift, Linker, ResourceTable, WasmList};
 use wasmtime::{Engine, Store};
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wizer::{ComponentInstanceState, Wizer};
+
+use crate::readable;
 
 /// The component with the state that `init` builds.
 pub fn run(engine: &Engine, component: &[u8]) -> Result<Vec<u8>> {
     let mut wizer = Wizer::new();
     // The export stays; called again it traps.
     wizer.init_func("init").keep_init_func(true);
-    let (context, instrumented) = wizer.instrument_component(component).map_err(anyhow::Error::from)?;
-    let instrumented = Component::new(engine, &instrumented).map_err(anyhow::Error::from)?;
+    let (context, instrumented) = wizer.instrument_component(component).map_err(readable)?;
+    let instrumented = Component::new(engine, &instrumented).map_err(readable)?;
 
     let mut linker = Linker::new(engine);
-    wasmtime_wasi::p2::add_to_linker_sync(&mut linker).map_err(anyhow::Error::from)?;
-    linker.define_unknown_imports_as_traps(&instrumented).map_err(anyhow::Error::from)?;
+    wasmtime_wasi::p2::add_to_linker_sync(&mut linker).map_err(readable)?;
+    refuse_bridge(&mut linker, engine, &instrumented)?;
     let mut store = Store::new(engine, Host::new());
     store.set_epoch_deadline(u64::MAX / 2);
-    let instance = linker.instantiate(&mut store, &instrumented).map_err(anyhow::Error::from)?;
+    let instance = linker.instantiate(&mut store, &instrumented).map_err(readable)?;
     instance
         .get_typed_func::<(), ()>(&mut store, "init")
         .and_then(|init| init.call(&mut store, ()))
-        .map_err(anyhow::Error::from)
+        .map_err(readable)
         .context("the guest's init trapped")?;
 
     let mut state = Initialized { store, instance };
     tokio::runtime::Builder::new_current_thread()
         .build()?
         .block_on(wizer.snapshot_component(&context, &mut state))
-        .map_err(anyhow::Error::from)
+        .map_err(readable)
+}
+
+/// `init` runs no cell, so it has nothing to ask of the bridge.
+fn refuse_bridge(linker: &mut Linker<Host>, engine: &Engine, component: &Component) -> Result<()> {
+    for (interface, import) in component.component_type().imports(engine) {
+        let ComponentItem::ComponentInstance(import) = import.ty else { continue };
+        if !interface.starts_with("codemode:cell/") {
+            continue;
+        }
+        let mut linker = linker.instance(interface).map_err(readable)?;
+        for (function, item) in import.exports(engine) {
+            if matches!(item.ty, ComponentItem::ComponentFunc(_)) {
+                linker
+                    .func_new(function, |_, _, _, _| wasmtime::bail!("init must not call the bridge"))
+                    .map_err(readable)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 struct Host {

@@ -62,10 +62,14 @@ pub fn build() {
         RUNTIME.store(q::JS_GetRuntime(raw), Relaxed);
         q::JS_AddIntrinsicDOMException(raw);
         q::JS_AddIntrinsicAToB(raw);
-        q::JS_SetInterruptHandler(runtime(), Some(interrupt), ptr::null_mut());
         q::JS_SetHostPromiseRejectionTracker(runtime(), Some(track_rejection), ptr::null_mut());
     }
     value::register_classes();
+}
+
+/// Lets the host stop the engine from now on. While the base state is built there is no host to ask.
+pub fn arm_interrupt() {
+    unsafe { q::JS_SetInterruptHandler(runtime(), Some(interrupt), ptr::null_mut()) };
 }
 
 /// Tells the engine where the stack starts. Every export does so first: the depth at which the host enters differs.

@@ -11,6 +11,7 @@ pub mod envelope;
 pub mod ids;
 pub mod input;
 pub mod limits;
+pub mod names;
 pub mod outcome;
 pub mod output;
 pub mod slots;

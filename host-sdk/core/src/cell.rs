@@ -1,0 +1,545 @@
+//! One cell as a state machine: [`Event`] in, [`Action`]s out. It decides what is dispatched, delivered, parked and
+//! returned. It performs nothing, and it believes nothing that the guest says without checking it against its own tables.
+
+mod protocol;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+pub use protocol::{Action, Ending, Event, Lost, Payload, Reply, Request, Suspension, Turn, TurnReport};
+
+use crate::budget::{Budget, Instant};
+use crate::ids::{Method, RequestId};
+use crate::limits::{self, Limits};
+use crate::outcome::{Kind, PendingCall, WaitReason};
+
+/// How a cell is run.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Refuse every request that isn't replay-safe.
+    pub restart_safe: bool,
+    /// Park at every suspension, and ignore the margin for resuming: for tests of snapshots.
+    pub park_at_every_suspension: bool,
+}
+
+/// Where a cell is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Before its first turn.
+    New,
+    /// A turn runs.
+    Turning,
+    /// The slot for its first host work was asked for.
+    TakingSlot,
+    /// The call waits for a reply or for its budget to be spent.
+    Idle,
+    /// Its state is being put away, and the call goes on afterwards.
+    Checkpointing,
+    /// Its state is being put away, and the call returns afterwards.
+    Suspending,
+    /// The call has returned a waiting result.
+    Suspended,
+    /// The cell failed; what was dispatched is awaited because its effects are part of the account.
+    Failing,
+    /// The call has returned a terminal result.
+    Closed,
+}
+
+/// What became of a request so far.
+#[derive(Debug)]
+enum Standing {
+    /// Waits for a place in flight.
+    Queued(Request),
+    /// Is being carried out.
+    InFlight,
+    /// Has its reply, which wasn't delivered yet.
+    Replied,
+}
+
+#[derive(Debug)]
+struct Entry {
+    standing: Standing,
+    replay_safe: bool,
+    bytes: u64,
+    yield_reason: Option<String>,
+}
+
+/// One cell. Dropping it loses nothing but its own bookkeeping: cancel first.
+#[derive(Debug)]
+pub struct Cell {
+    phase: Phase,
+    options: Options,
+    budget: Budget,
+    in_flight_max: u64,
+    unsettled_max: u64,
+    inbox_bytes_max: u64,
+    requests: BTreeMap<RequestId, Entry>,
+    /// Requests that wait for a place, in order.
+    queue: VecDeque<RequestId>,
+    /// Requests of the last turn, while a slot is being taken.
+    frontier: Vec<Request>,
+    replies: VecDeque<(RequestId, Reply)>,
+    reply_bytes: u64,
+    argument_bytes: u64,
+    highest: BTreeMap<Method, u32>,
+    in_flight: u64,
+    has_instance: bool,
+    has_slot: bool,
+    bridge_dispatch_started: bool,
+    failure: Option<Lost>,
+}
+
+impl Cell {
+    /// A cell for one `exec` call with this budget.
+    pub fn new(limits: &Limits, options: Options, budget: Budget) -> Self {
+        Self {
+            phase: Phase::New,
+            options,
+            budget,
+            in_flight_max: limits.max_pending_tool_calls(),
+            unsettled_max: limits.unsettled_requests(),
+            inbox_bytes_max: limits.inbox_bytes(),
+            requests: BTreeMap::new(),
+            queue: VecDeque::new(),
+            frontier: Vec::new(),
+            replies: VecDeque::new(),
+            reply_bytes: 0,
+            argument_bytes: 0,
+            highest: BTreeMap::new(),
+            in_flight: 0,
+            has_instance: false,
+            has_slot: false,
+            bridge_dispatch_started: false,
+            failure: None,
+        }
+    }
+
+    /// Begins the cell.
+    pub fn begin(&mut self) -> Vec<Action> {
+        assert!(self.phase == Phase::New, "a cell begins once");
+        self.phase = Phase::Turning;
+        self.has_instance = true;
+        vec![Action::Start]
+    }
+
+    /// The budget of the current call.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Whether a request that reaches outside was dispatched.
+    pub fn bridge_dispatch_started(&self) -> bool {
+        self.bridge_dispatch_started
+    }
+
+    /// Whether it holds a slot.
+    pub fn has_slot(&self) -> bool {
+        self.has_slot
+    }
+
+    /// Whether it is closed.
+    pub fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// Whether it holds an instance that somebody else could use meanwhile.
+    pub fn is_idle_with_instance(&self) -> bool {
+        self.phase == Phase::Idle && self.has_instance
+    }
+
+    /// Whether replaying it would repeat no effect.
+    pub fn replay_safe(&self) -> bool {
+        self.options.restart_safe && self.requests.values().all(|entry| entry.replay_safe)
+    }
+
+    /// Takes note of `event` at `now`, and says what to do.
+    pub fn handle(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        match event {
+            Event::Cancelled if self.phase != Phase::Closed => self.close(Lost {
+                kind: Kind::Aborted,
+                error: String::from("the execution was cancelled"),
+            }),
+            Event::TurnEnded(report) if self.phase == Phase::Turning => self.turn_ended(report, now),
+            Event::TurnLost(lost) if self.phase == Phase::Turning => {
+                self.has_instance = false;
+                self.close(lost)
+            }
+            Event::SlotTaken if self.phase == Phase::TakingSlot => {
+                self.has_slot = true;
+                self.dispatch_frontier(now)
+            }
+            Event::SlotRefused(full) if self.phase == Phase::TakingSlot => {
+                self.close(Lost { kind: Kind::SlotsFull, error: full.to_string() })
+            }
+            Event::Settled(id, reply) => self.settled(id, reply, now),
+            Event::Parked if self.phase == Phase::Checkpointing => {
+                self.has_instance = false;
+                self.phase = Phase::Idle;
+                self.proceed(now)
+            }
+            Event::Parked if self.phase == Phase::Suspending => {
+                self.has_instance = false;
+                self.suspend()
+            }
+            Event::ParkRefused { bytes, bytes_max }
+                if matches!(self.phase, Phase::Checkpointing | Phase::Suspending) =>
+            {
+                self.has_instance = false;
+                self.close(Lost {
+                    kind: Kind::SnapshotTooLarge,
+                    error: format!(
+                        "the cell has to be parked, but needs {bytes} bytes where {bytes_max} are allowed; \
+                         hold less data across await, or page through it"
+                    ),
+                })
+            }
+            Event::Waited(budget) if self.phase == Phase::Suspended => self.waited(budget, now),
+            Event::BudgetSpent if self.phase == Phase::Idle => self.park_or_suspend(),
+            Event::BudgetSpent if self.phase == Phase::Failing => self.give_up_draining(),
+            Event::Pressure if self.is_idle_with_instance() => {
+                self.phase = Phase::Checkpointing;
+                vec![Action::Park]
+            }
+            // Everything else comes too late to matter.
+            Event::Cancelled
+            | Event::TurnEnded(_)
+            | Event::TurnLost(_)
+            | Event::SlotTaken
+            | Event::SlotRefused(_)
+            | Event::Parked
+            | Event::ParkRefused { .. }
+            | Event::Waited(_)
+            | Event::BudgetSpent
+            | Event::Pressure => Vec::new(),
+        }
+    }
+
+    fn turn_ended(&mut self, report: TurnReport, now: Instant) -> Vec<Action> {
+        let TurnReport { turn, requests, cleared } = report;
+        // A failed turn dispatches nothing, so what it asked for is not even looked at.
+        let turn = match turn {
+            Turn::Failed(lost) => return self.fail(lost),
+            other => other,
+        };
+        let mut actions = match self.check(&turn, &requests, &cleared) {
+            Ok(()) => self.clear_timers(&cleared, &requests),
+            Err(what) => {
+                let error = format!("the guest broke the protocol: {what}");
+                return self.close(Lost { kind: Kind::ProtocolViolation, error });
+            }
+        };
+        if self.options.restart_safe && requests.iter().any(|request| !request.replay_safe) {
+            return self.close(Lost {
+                kind: Kind::NotReplaySafe,
+                error: String::from("a restart-safe cell asked for something that isn't marked as safe to repeat"),
+            });
+        }
+        if let Turn::Finished(value) = turn {
+            self.phase = Phase::Closed;
+            actions.push(Action::Finish(Ending::Completed(value)));
+            return actions;
+        }
+        self.frontier = requests;
+        self.frontier.retain(|request| !(request.id.method == Method::Sleep && cleared.contains(&request.id.number)));
+        if !self.frontier.is_empty() && !self.has_slot {
+            self.phase = Phase::TakingSlot;
+            actions.push(Action::TakeSlot);
+            return actions;
+        }
+        actions.extend(self.dispatch_frontier(now));
+        actions
+    }
+
+    /// Checks what the guest claims against the tables here (contract 1).
+    fn check(&mut self, turn: &Turn, requests: &[Request], cleared: &[u32]) -> Result<(), &'static str> {
+        for request in requests {
+            let highest = self.highest.entry(request.id.method).or_insert(0);
+            if request.id.number <= *highest {
+                return Err("a request id doesn't rise");
+            }
+            *highest = request.id.number;
+        }
+        for (place, number) in cleared.iter().enumerate() {
+            let id = RequestId { method: Method::Sleep, number: *number };
+            if cleared.iter().take(place).any(|earlier| earlier == number) {
+                return Err("a timer was cancelled twice");
+            }
+            let is_known = self.requests.contains_key(&id) || requests.iter().any(|request| request.id == id);
+            if !is_known {
+                return Err("a timer was cancelled that isn't pending");
+            }
+        }
+        let unsettled = self.requests.len() + requests.len() - cleared.len();
+        let timers = self.requests.keys().filter(|id| id.method == Method::Sleep).count()
+            + requests.iter().filter(|request| request.id.method == Method::Sleep).count()
+            - cleared.len();
+        if unsettled as u64 > self.unsettled_max || timers as u64 > limits::fixed(&limits::LIVE_TIMERS) {
+            return Err("more requests are pending than the guest may have");
+        }
+        match turn {
+            Turn::Awaiting | Turn::Draining if unsettled == 0 => Err("it waits, and nothing is pending"),
+            Turn::Finished(_) if unsettled > 0 => Err("it is done, and requests are pending"),
+            Turn::Awaiting | Turn::Draining | Turn::Finished(_) | Turn::Failed(_) => Ok(()),
+        }
+    }
+
+    fn clear_timers(&mut self, cleared: &[u32], fresh: &[Request]) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for number in cleared {
+            let id = RequestId { method: Method::Sleep, number: *number };
+            if fresh.iter().any(|request| request.id == id) {
+                continue;
+            }
+            if let Some(entry) = self.requests.remove(&id) {
+                match entry.standing {
+                    Standing::Queued(_) => self.queue.retain(|queued| *queued != id),
+                    Standing::InFlight => {
+                        self.in_flight -= 1;
+                        actions.push(Action::Cancel(id));
+                    }
+                    Standing::Replied => self.replies.retain(|(replied, _)| *replied != id),
+                }
+            }
+        }
+        actions
+    }
+
+    fn dispatch_frontier(&mut self, now: Instant) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for request in std::mem::take(&mut self.frontier) {
+            self.admit(request, &mut actions);
+        }
+        self.refill(&mut actions);
+        self.phase = Phase::Idle;
+        actions.extend(self.proceed(now));
+        actions
+    }
+
+    /// Puts a new request into the table, in flight if there is room: calls that depend on a reply which was just
+    /// delivered go before those that were queued earlier (B 1.10.60).
+    fn admit(&mut self, mut request: Request, actions: &mut Vec<Action>) {
+        let id = request.id;
+        let bytes = request.payload.bytes();
+        let mut entry =
+            Entry { standing: Standing::InFlight, replay_safe: request.replay_safe, bytes, yield_reason: None };
+        if let Payload::Yield { reason } = &mut request.payload {
+            entry.yield_reason = reason.take().map(|text| cut_reason(&text));
+            self.requests.insert(id, entry);
+            return;
+        }
+        if self.argument_bytes + bytes > self.inbox_bytes_max {
+            entry.standing = Standing::Replied;
+            entry.bytes = 0;
+            self.requests.insert(id, entry);
+            self.replies.push_back((
+                id,
+                Reply::Failed {
+                    message: format!(
+                        "the arguments of all pending calls together may have {} bytes; await some calls first",
+                        self.inbox_bytes_max
+                    ),
+                    code: Some("invalid_input"),
+                },
+            ));
+            return;
+        }
+        self.argument_bytes += bytes;
+        if self.in_flight < self.in_flight_max {
+            self.in_flight += 1;
+            self.bridge_dispatch_started |= id.method.reaches_outside();
+            self.requests.insert(id, entry);
+            actions.push(Action::Dispatch(request));
+        } else {
+            entry.standing = Standing::Queued(request);
+            self.requests.insert(id, entry);
+            self.queue.push_back(id);
+        }
+    }
+
+    fn refill(&mut self, actions: &mut Vec<Action>) {
+        while self.in_flight < self.in_flight_max
+            && let Some(id) = self.queue.pop_front()
+            && let Some(entry) = self.requests.get_mut(&id)
+        {
+            if let Standing::Queued(request) = std::mem::replace(&mut entry.standing, Standing::InFlight) {
+                self.in_flight += 1;
+                self.bridge_dispatch_started |= id.method.reaches_outside();
+                actions.push(Action::Dispatch(request));
+            }
+        }
+    }
+
+    fn settled(&mut self, id: RequestId, mut reply: Reply, now: Instant) -> Vec<Action> {
+        let Some(entry) = self.requests.get_mut(&id) else { return Vec::new() };
+        if !matches!(entry.standing, Standing::InFlight) || id.method == Method::Yield {
+            return Vec::new();
+        }
+        entry.standing = Standing::Replied;
+        self.in_flight -= 1;
+        self.argument_bytes -= entry.bytes;
+        if self.phase == Phase::Failing {
+            self.requests.remove(&id);
+            return if self.in_flight == 0 { self.give_up_draining() } else { Vec::new() };
+        }
+        if self.reply_bytes + reply.bytes() > self.inbox_bytes_max {
+            reply = Reply::Failed {
+                message: format!(
+                    "the reply has {} bytes, and {} bytes of undelivered replies are allowed; \
+                     ask for less, page through it, or use earlier replies first",
+                    reply.bytes(),
+                    self.inbox_bytes_max
+                ),
+                code: None,
+            };
+        }
+        self.reply_bytes += reply.bytes();
+        self.replies.push_back((id, reply));
+        let mut actions = Vec::new();
+        // While the guest can go on at once, its own next calls come before those in the queue.
+        if matches!(self.phase, Phase::Suspended | Phase::Suspending) {
+            self.refill(&mut actions);
+        }
+        if self.phase == Phase::Idle {
+            actions.extend(self.proceed(now));
+        }
+        actions
+    }
+
+    /// Goes on from a quiescent guest.
+    fn proceed(&mut self, now: Instant) -> Vec<Action> {
+        let yields = self.requests.iter().any(|(id, entry)| is_pending_yield(*id, entry));
+        if yields {
+            return self.park_or_suspend();
+        }
+        if self.options.park_at_every_suspension && self.has_instance {
+            self.phase = Phase::Checkpointing;
+            return vec![Action::Park];
+        }
+        if self.budget.is_spent(now) {
+            return self.park_or_suspend();
+        }
+        if self.replies.is_empty() {
+            return Vec::new();
+        }
+        let margin = Duration::from_millis(limits::fixed(&limits::RESUME_MARGIN_MS));
+        let is_late = self.budget.left(now) < self.budget.resume_margin(margin);
+        if !self.has_instance && is_late && !self.options.park_at_every_suspension {
+            return self.park_or_suspend();
+        }
+        self.settle()
+    }
+
+    fn settle(&mut self) -> Vec<Action> {
+        let replies: Vec<(RequestId, Reply)> = self.replies.drain(..).collect();
+        self.reply_bytes = 0;
+        for (id, _) in &replies {
+            self.requests.remove(id);
+        }
+        self.phase = Phase::Turning;
+        self.has_instance = true;
+        vec![Action::Settle(replies)]
+    }
+
+    fn park_or_suspend(&mut self) -> Vec<Action> {
+        if self.has_instance {
+            self.phase = Phase::Suspending;
+            return vec![Action::Park];
+        }
+        self.suspend()
+    }
+
+    fn suspend(&mut self) -> Vec<Action> {
+        self.phase = Phase::Suspended;
+        let pending: Vec<(&RequestId, &Entry)> =
+            self.requests.iter().filter(|(_, entry)| !matches!(entry.standing, Standing::Replied)).collect();
+        let only_yields = !pending.is_empty() && pending.iter().all(|(id, _)| id.method == Method::Yield);
+        let yield_reason = pending.iter().find(|_| only_yields).and_then(|(_, entry)| entry.yield_reason.clone());
+        let suspension = Suspension {
+            reason: if only_yields { WaitReason::Yield } else { WaitReason::PendingTools },
+            pending: pending.iter().map(|(id, _)| PendingCall(**id)).collect(),
+            yield_reason,
+        };
+        let mut actions = Vec::new();
+        self.refill(&mut actions);
+        actions.push(Action::Suspend(suspension));
+        actions
+    }
+
+    fn waited(&mut self, budget: Budget, now: Instant) -> Vec<Action> {
+        self.budget = budget;
+        self.phase = Phase::Idle;
+        for (id, entry) in &mut self.requests {
+            if is_pending_yield(*id, entry) {
+                entry.standing = Standing::Replied;
+                self.replies.push_back((*id, Reply::Done));
+            }
+        }
+        self.proceed(now)
+    }
+
+    /// The guest says that the cell failed. Nothing new is dispatched; what was dispatched is awaited (contract 11.7).
+    fn fail(&mut self, lost: Lost) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.queue.clear();
+        self.replies.clear();
+        let mut draining = BTreeMap::new();
+        for (id, entry) in std::mem::take(&mut self.requests) {
+            match entry.standing {
+                Standing::InFlight if id.method.reaches_outside() => {
+                    draining.insert(id, entry);
+                }
+                Standing::InFlight if id.method == Method::Sleep => actions.push(Action::Cancel(id)),
+                Standing::InFlight | Standing::Queued(_) | Standing::Replied => {}
+            }
+        }
+        self.requests = draining;
+        self.in_flight = self.requests.len() as u64;
+        self.failure = Some(lost);
+        self.phase = Phase::Failing;
+        if self.requests.is_empty() {
+            actions.extend(self.give_up_draining());
+        }
+        actions
+    }
+
+    fn give_up_draining(&mut self) -> Vec<Action> {
+        let lost = self.failure.take();
+        lost.map(|lost| self.close(lost)).unwrap_or_default()
+    }
+
+    /// Ends the cell with a failure, and cancels what is in flight.
+    fn close(&mut self, lost: Lost) -> Vec<Action> {
+        self.phase = Phase::Closed;
+        self.queue.clear();
+        self.replies.clear();
+        self.frontier.clear();
+        let mut actions: Vec<Action> = std::mem::take(&mut self.requests)
+            .into_iter()
+            .filter(|(id, entry)| matches!(entry.standing, Standing::InFlight) && id.method != Method::Yield)
+            .map(|(id, _)| Action::Cancel(id))
+            .collect();
+        self.in_flight = 0;
+        actions.push(Action::Finish(Ending::Failed(lost)));
+        actions
+    }
+}
+
+fn is_pending_yield(id: RequestId, entry: &Entry) -> bool {
+    id.method == Method::Yield && matches!(entry.standing, Standing::InFlight)
+}
+
+/// The text of a yield, cut to its limit without splitting a surrogate pair.
+fn cut_reason(text: &str) -> String {
+    let mut left = limits::fixed(&limits::YIELD_REASON_UNITS);
+    text.chars()
+        .take_while(|letter| {
+            let units = letter.len_utf16() as u64;
+            let fits = units <= left;
+            left = left.saturating_sub(units);
+            fits
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

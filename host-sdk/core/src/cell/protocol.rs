@@ -1,0 +1,196 @@
+//! What goes into the state machine and what comes out of it: closed lists.
+
+use serde_json::value::RawValue;
+
+use crate::budget::Budget;
+use crate::ids::RequestId;
+use crate::outcome::{Kind, PendingCall, WaitReason};
+use crate::slots::SlotsFull;
+
+/// Something happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A turn ran to its end.
+    TurnEnded(TurnReport),
+    /// A turn didn't end by itself: it was stopped, it trapped, or the guest lied. Its instance is gone, and nothing
+    /// that it asked for may be dispatched.
+    TurnLost(Lost),
+    /// The slot that was asked for is taken.
+    SlotTaken,
+    /// No slot is free.
+    SlotRefused(SlotsFull),
+    /// A request that was dispatched has its reply. Requests that are unknown by now are ignored: they were cancelled.
+    Settled(RequestId, Reply),
+    /// The instance is gone, and its state is kept.
+    Parked,
+    /// The state is too large to be kept. The instance is gone.
+    ParkRefused {
+        /// Bytes that the parked form would have.
+        bytes: u64,
+        /// The limit.
+        bytes_max: u64,
+    },
+    /// A `wait` call was admitted, with its own budget.
+    Waited(Budget),
+    /// The budget of the current call is spent.
+    BudgetSpent,
+    /// Somebody else needs the instance.
+    Pressure,
+    /// The call was cancelled, or the cell's owner closed.
+    Cancelled,
+}
+
+/// Why a turn has no report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// What happened.
+    pub kind: Kind,
+    /// The text for the model.
+    pub error: String,
+}
+
+/// What a turn did.
+#[derive(Debug)]
+pub struct TurnReport {
+    /// How it ended.
+    pub turn: Turn,
+    /// What it asked for, in order.
+    pub requests: Vec<Request>,
+    /// Timers that it cancelled, by number.
+    pub cleared: Vec<u32>,
+}
+
+/// How a turn ended, as the guest says.
+#[derive(Debug)]
+pub enum Turn {
+    /// The cell's promise is pending.
+    Awaiting,
+    /// The cell's promise is settled, and requests are not.
+    Draining,
+    /// The cell is done.
+    Finished(Box<RawValue>),
+    /// The cell failed.
+    Failed(Lost),
+}
+
+/// A request of the guest.
+#[derive(Debug)]
+pub struct Request {
+    /// Its id.
+    pub id: RequestId,
+    /// What it asks for.
+    pub payload: Payload,
+    /// Whether it may be repeated without effect.
+    pub replay_safe: bool,
+}
+
+/// What a request asks for.
+#[derive(Debug)]
+pub enum Payload {
+    /// A call of the tool with this index.
+    Tool {
+        /// The index in the catalog that the cell started with.
+        index: u32,
+        /// Its arguments.
+        arguments: Box<RawValue>,
+    },
+    /// A timer.
+    Timer {
+        /// Milliseconds until it fires.
+        delay_ms: u64,
+    },
+    /// A yield.
+    Yield {
+        /// For the model.
+        reason: Option<String>,
+    },
+    /// Anything else: the name of the operation and its arguments.
+    Other {
+        /// What to do.
+        operation: String,
+        /// With what.
+        arguments: Box<RawValue>,
+    },
+}
+
+impl Payload {
+    /// Bytes that it holds.
+    pub fn bytes(&self) -> u64 {
+        let length = match self {
+            Self::Tool { arguments, .. } => arguments.get().len(),
+            Self::Other { operation, arguments } => operation.len() + arguments.get().len(),
+            Self::Yield { reason } => reason.as_ref().map_or(0, String::len),
+            Self::Timer { .. } => 0,
+        };
+        length as u64
+    }
+}
+
+/// The reply to a request.
+#[derive(Debug)]
+pub enum Reply {
+    /// A value.
+    Value(Box<RawValue>),
+    /// `undefined`: timers and yields.
+    Done,
+    /// An error.
+    Failed {
+        /// Its text.
+        message: String,
+        /// Its stable code, if it has one.
+        code: Option<&'static str>,
+    },
+}
+
+impl Reply {
+    /// Bytes that it holds.
+    pub fn bytes(&self) -> u64 {
+        let length = match self {
+            Self::Value(value) => value.get().len(),
+            Self::Done => 0,
+            Self::Failed { message, .. } => message.len(),
+        };
+        length as u64
+    }
+}
+
+/// Something to do, in the order given.
+#[derive(Debug)]
+pub enum Action {
+    /// Run the first turn; answer with `TurnEnded` or `TurnLost`.
+    Start,
+    /// Run a turn that delivers these, in an instance restored first if there is none; answer likewise.
+    Settle(Vec<(RequestId, Reply)>),
+    /// Take a slot; answer with `SlotTaken` or `SlotRefused`.
+    TakeSlot,
+    /// Carry out a request; answer with `Settled` some time.
+    Dispatch(Request),
+    /// Stop carrying out a request; its answer is not wanted any more.
+    Cancel(RequestId),
+    /// Put the state away and give the instance back; answer with `Parked` or `ParkRefused`.
+    Park,
+    /// The call returns a waiting result; the cell stays parked.
+    Suspend(Suspension),
+    /// The call returns a terminal result; the cell is closed.
+    Finish(Ending),
+}
+
+/// What a waiting result says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Suspension {
+    /// Why it waits.
+    pub reason: WaitReason,
+    /// Every unsettled request.
+    pub pending: Vec<PendingCall>,
+    /// The text of the earliest pending yield, when all are yields.
+    pub yield_reason: Option<String>,
+}
+
+/// How a cell ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// With a value.
+    Completed(Box<RawValue>),
+    /// With a failure.
+    Failed(Lost),
+}

@@ -1,0 +1,348 @@
+//! The state machine, driven by hand and by chance.
+
+use serde_json::value::RawValue;
+
+use super::*;
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+fn raw(json: &str) -> Box<RawValue> {
+    RawValue::from_string(json.to_owned()).unwrap()
+}
+
+fn id(method: Method, number: u32) -> RequestId {
+    RequestId { method, number }
+}
+
+fn tool(number: u32) -> Request {
+    Request {
+        id: id(Method::CallValue, number),
+        payload: Payload::Tool { index: 0, arguments: raw("{}") },
+        replay_safe: false,
+    }
+}
+
+fn timer(number: u32) -> Request {
+    Request { id: id(Method::Sleep, number), payload: Payload::Timer { delay_ms: 5 }, replay_safe: true }
+}
+
+fn yielded(number: u32, reason: &str) -> Request {
+    let payload = Payload::Yield { reason: Some(reason.to_owned()) };
+    Request { id: id(Method::Yield, number), payload, replay_safe: true }
+}
+
+fn ended(turn: Turn, requests: Vec<Request>) -> Event {
+    Event::TurnEnded(TurnReport { turn, requests, cleared: Vec::new() })
+}
+
+fn begun(options: Options) -> Cell {
+    let mut cell = Cell::new(&Limits::default(), options, Budget::start(MS(10_000), MS(0)));
+    assert_eq!(names(&cell.begin()), ["start"]);
+    cell
+}
+
+/// Actions in short.
+fn names(actions: &[Action]) -> Vec<String> {
+    let name = |action: &Action| match action {
+        Action::Start => "start".to_owned(),
+        Action::Settle(replies) => format!("settle {}", replies.len()),
+        Action::TakeSlot => "take slot".to_owned(),
+        Action::Dispatch(request) => format!("dispatch {}", request.id),
+        Action::Cancel(id) => format!("cancel {id}"),
+        Action::Park => "park".to_owned(),
+        Action::Suspend(suspension) => format!("suspend {:?}", suspension.reason),
+        Action::Finish(Ending::Completed(value)) => format!("completed {value}"),
+        Action::Finish(Ending::Failed(lost)) => format!("failed {}", lost.kind.as_str()),
+    };
+    actions.iter().map(name).collect()
+}
+
+fn check(cell: &mut Cell, event: Event, expected: &[&str]) {
+    assert_eq!(names(&cell.handle(event, MS(1))), expected);
+}
+
+#[test]
+fn a_cell_without_host_work_takes_no_slot() {
+    let mut cell = begun(Options::default());
+    check(&mut cell, ended(Turn::Finished(raw("3")), vec![]), &["completed 3"]);
+    assert!(!cell.has_slot());
+}
+
+#[test]
+fn a_slot_is_taken_before_anything_is_dispatched() {
+    let mut cell = begun(Options::default());
+    check(&mut cell, ended(Turn::Awaiting, vec![tool(1)]), &["take slot"]);
+    check(&mut cell, Event::SlotTaken, &["dispatch bridge:callValue:1"]);
+    check(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), &["settle 1"]);
+
+    let mut cell = begun(Options::default());
+    check(&mut cell, ended(Turn::Awaiting, vec![tool(1)]), &["take slot"]);
+    check(&mut cell, Event::SlotRefused(crate::slots::SlotsFull { capacity: 1 }), &["failed slots_full"]);
+    assert!(!cell.bridge_dispatch_started());
+}
+
+#[test]
+fn a_yield_parks_and_a_wait_settles_it() {
+    let mut cell = begun(Options::default());
+    cell.handle(ended(Turn::Awaiting, vec![yielded(1, "look")]), MS(1));
+    check(&mut cell, Event::SlotTaken, &["park"]);
+    let actions = cell.handle(Event::Parked, MS(1));
+    let [Action::Suspend(suspension)] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(suspension.reason, WaitReason::Yield);
+    assert_eq!(suspension.yield_reason.as_deref(), Some("look"));
+    check(&mut cell, Event::Waited(Budget::start(MS(100), MS(1))), &["settle 1"]);
+    check(&mut cell, ended(Turn::Finished(raw("1")), vec![]), &["completed 1"]);
+}
+
+#[test]
+fn a_yield_beside_a_tool_reports_pending_tools() {
+    let mut cell = begun(Options::default());
+    cell.handle(ended(Turn::Awaiting, vec![tool(1), yielded(1, "x")]), MS(1));
+    check(&mut cell, Event::SlotTaken, &["dispatch bridge:callValue:1", "park"]);
+    check(&mut cell, Event::Parked, &["suspend PendingTools"]);
+}
+
+#[test]
+fn a_spent_budget_parks_and_replies_that_come_meanwhile_are_kept() {
+    let mut cell = begun(Options::default());
+    cell.handle(ended(Turn::Awaiting, vec![tool(1)]), MS(1));
+    cell.handle(Event::SlotTaken, MS(1));
+    check(&mut cell, Event::BudgetSpent, &["park"]);
+    check(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), &[]);
+    check(&mut cell, Event::Parked, &["suspend PendingTools"]);
+    check(&mut cell, Event::Waited(Budget::start(MS(100), MS(1))), &["settle 1"]);
+}
+
+#[test]
+fn requests_beyond_the_cap_are_queued_and_dependent_calls_go_first() {
+    let mut limits = Limits::default();
+    limits.set("maxPendingToolCalls", "2").unwrap();
+    let mut cell = Cell::new(&limits, Options::default(), Budget::start(MS(10_000), MS(0)));
+    cell.begin();
+    cell.handle(ended(Turn::Awaiting, vec![tool(1), tool(2), tool(3)]), MS(1));
+    check(&mut cell, Event::SlotTaken, &["dispatch bridge:callValue:1", "dispatch bridge:callValue:2"]);
+    check(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), &["settle 1"]);
+    check(&mut cell, ended(Turn::Awaiting, vec![tool(4)]), &["dispatch bridge:callValue:4"]);
+    check(&mut cell, Event::Settled(id(Method::CallValue, 2), Reply::Done), &["settle 1"]);
+    check(&mut cell, ended(Turn::Awaiting, vec![]), &["dispatch bridge:callValue:3"]);
+}
+
+#[test]
+fn a_lying_guest_is_closed() {
+    let lies: Vec<(Turn, Vec<Request>)> = vec![
+        (Turn::Awaiting, vec![]),
+        (Turn::Draining, vec![]),
+        (Turn::Finished(raw("1")), vec![tool(1)]),
+        (Turn::Awaiting, vec![tool(1), tool(1)]),
+        (Turn::Awaiting, vec![tool(2), tool(1)]),
+        (Turn::Awaiting, vec![tool(0)]),
+        (Turn::Awaiting, (1..=145).map(tool).collect()),
+        (Turn::Awaiting, (1..=129).map(timer).collect()),
+    ];
+    for (turn, requests) in lies {
+        let mut cell = begun(Options::default());
+        check(&mut cell, ended(turn, requests), &["failed protocol_violation"]);
+    }
+    for (requests, cleared) in [(vec![tool(1)], vec![1]), (vec![timer(1), tool(1)], vec![1, 1])] {
+        let mut cell = begun(Options::default());
+        let report = TurnReport { turn: Turn::Awaiting, requests, cleared };
+        check(&mut cell, Event::TurnEnded(report), &["failed protocol_violation"]);
+    }
+}
+
+#[test]
+fn as_many_requests_as_allowed_pass() {
+    let mut cell = begun(Options::default());
+    check(&mut cell, ended(Turn::Awaiting, (1..=144).map(tool).collect()), &["take slot"]);
+    let mut cell = begun(Options::default());
+    check(&mut cell, ended(Turn::Awaiting, (1..=128).map(timer).collect()), &["take slot"]);
+}
+
+#[test]
+fn a_failed_turn_dispatches_nothing_and_drains_what_runs() {
+    let lost = || Lost { kind: Kind::UncaughtException, error: "Error: x".into() };
+    let mut cell = begun(Options::default());
+    check(&mut cell, ended(Turn::Failed(lost()), vec![tool(1)]), &["failed uncaught_exception"]);
+
+    let mut cell = begun(Options::default());
+    cell.handle(ended(Turn::Awaiting, vec![tool(1), tool(2), timer(1)]), MS(1));
+    cell.handle(Event::SlotTaken, MS(1));
+    check(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), &["settle 1"]);
+    check(&mut cell, ended(Turn::Failed(lost()), vec![tool(3)]), &["cancel bridge:sleep:1"]);
+    check(&mut cell, Event::Settled(id(Method::CallValue, 2), Reply::Done), &["failed uncaught_exception"]);
+}
+
+#[test]
+fn a_cancelled_timer_is_not_delivered() {
+    let mut cell = begun(Options::default());
+    cell.handle(ended(Turn::Awaiting, vec![timer(1), tool(1)]), MS(1));
+    cell.handle(Event::SlotTaken, MS(1));
+    check(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), &["settle 1"]);
+    check(&mut cell, Event::Settled(id(Method::Sleep, 1), Reply::Done), &[]);
+    let report = TurnReport { turn: Turn::Finished(raw("1")), requests: vec![], cleared: vec![1] };
+    check(&mut cell, Event::TurnEnded(report), &["completed 1"]);
+}
+
+#[test]
+fn a_restart_safe_cell_refuses_what_cannot_be_repeated() {
+    let mut cell = begun(Options { restart_safe: true, ..Options::default() });
+    check(&mut cell, ended(Turn::Awaiting, vec![timer(1), tool(1)]), &["failed not_replay_safe"]);
+}
+
+#[test]
+fn cancelling_is_final() {
+    let mut cell = begun(Options::default());
+    cell.handle(ended(Turn::Awaiting, vec![tool(1)]), MS(1));
+    cell.handle(Event::SlotTaken, MS(1));
+    check(&mut cell, Event::Cancelled, &["cancel bridge:callValue:1", "failed aborted"]);
+    check(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), &[]);
+    check(&mut cell, Event::Cancelled, &[]);
+}
+
+#[test]
+fn a_reply_beyond_the_inbox_becomes_a_rejection() {
+    let mut limits = Limits::default();
+    limits.set("maxSnapshotBytes", "16384").unwrap();
+    for (length, fits) in [(16_384, true), (16_385, false)] {
+        let mut cell = Cell::new(&limits, Options::default(), Budget::start(MS(10_000), MS(0)));
+        cell.begin();
+        cell.handle(ended(Turn::Awaiting, vec![tool(1)]), MS(1));
+        cell.handle(Event::SlotTaken, MS(1));
+        let value = raw(&format!("\"{}\"", "x".repeat(length - 2)));
+        let actions = cell.handle(Event::Settled(id(Method::CallValue, 1), Reply::Value(value)), MS(1));
+        let [Action::Settle(replies)] = actions.as_slice() else { panic!("{actions:?}") };
+        assert_eq!(matches!(replies.as_slice(), [(_, Reply::Value(_))]), fits, "{length} bytes");
+    }
+}
+
+#[test]
+fn yield_reasons_are_cut_between_letters() {
+    let text = format!("{}😀", "y".repeat(511));
+    assert_eq!(cut_reason(&text), "y".repeat(511));
+    assert_eq!(cut_reason(&"y".repeat(600)).len(), 512);
+}
+
+/// A small deterministic generator: the seed of a failing run is in its message.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// Plays an honest guest and a careless host at random, and checks what must hold in every order of events.
+#[test]
+fn random_orders_of_events_keep_the_invariants() {
+    for seed in 1..=2_000 {
+        let mut run = Run::new(seed);
+        for _ in 0..60 {
+            run.step();
+        }
+    }
+}
+
+struct Run {
+    seed: u64,
+    chance: Chance,
+    cell: Cell,
+    now: Instant,
+    next: BTreeMap<Method, u32>,
+    /// What the guest awaits.
+    pending: Vec<RequestId>,
+    in_flight: Vec<RequestId>,
+    is_turning: bool,
+    is_over: bool,
+    /// What the last action asks the host to answer.
+    answer: Option<Event>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let options = Options { park_at_every_suspension: chance.below(2) == 0, ..Options::default() };
+        Self {
+            seed,
+            chance,
+            cell: begun(options),
+            now: MS(0),
+            next: BTreeMap::new(),
+            pending: Vec::new(),
+            in_flight: Vec::new(),
+            is_turning: true,
+            is_over: false,
+            answer: None,
+        }
+    }
+
+    fn step(&mut self) {
+        self.now += MS(self.chance.below(40));
+        let event = self.event();
+        for action in self.cell.handle(event, self.now) {
+            self.perform(action);
+        }
+        let seed = self.seed;
+        assert!(self.in_flight.len() as u64 <= self.cell.in_flight_max, "seed {seed}: too many in flight");
+        assert!(self.is_over == self.cell.is_closed(), "seed {seed}: closed without a result");
+    }
+
+    fn perform(&mut self, action: Action) {
+        let seed = self.seed;
+        assert!(!self.is_over, "seed {seed}: something happened after the end");
+        match action {
+            Action::Settle(replies) => {
+                for (settled, _) in replies {
+                    let place = self.pending.iter().position(|pending| *pending == settled);
+                    self.pending.swap_remove(place.unwrap_or_else(|| panic!("seed {seed}: {settled} settled twice")));
+                }
+                self.is_turning = true;
+            }
+            Action::Dispatch(request) => self.in_flight.push(request.id),
+            Action::Cancel(cancelled) => self.in_flight.retain(|id| *id != cancelled),
+            Action::TakeSlot => self.answer = Some(Event::SlotTaken),
+            Action::Park => self.answer = Some(Event::Parked),
+            Action::Suspend(suspension) => {
+                let has_owner = !suspension.pending.is_empty() || !self.cell.replies.is_empty();
+                assert!(has_owner && self.cell.has_slot(), "seed {seed}: parked with nothing to wait for");
+            }
+            Action::Finish(_) => self.is_over = true,
+            Action::Start => panic!("seed {seed}: started twice"),
+        }
+    }
+
+    fn event(&mut self) -> Event {
+        if let Some(answer) = self.answer.take() {
+            return answer;
+        }
+        if std::mem::take(&mut self.is_turning) {
+            return self.turn();
+        }
+        match self.chance.below(8) {
+            0 => Event::BudgetSpent,
+            1 => Event::Waited(Budget::start(MS(500), self.now)),
+            2 => Event::Pressure,
+            3 if self.chance.below(20) == 0 => Event::Cancelled,
+            _ if self.in_flight.is_empty() => Event::Waited(Budget::start(MS(500), self.now)),
+            _ => {
+                let place = usize::try_from(self.chance.below(self.in_flight.len() as u64)).unwrap();
+                Event::Settled(self.in_flight.swap_remove(place), Reply::Done)
+            }
+        }
+    }
+
+    fn turn(&mut self) -> Event {
+        let mut requests = Vec::new();
+        for _ in 0..self.chance.below(4) {
+            let make = [tool, timer, |number| yielded(number, "y")][usize::try_from(self.chance.below(3)).unwrap()];
+            let number = self.next.entry(make(1).id.method).or_insert(0);
+            *number += 1;
+            requests.push(make(*number));
+        }
+        self.pending.extend(requests.iter().map(|request| request.id));
+        let turn = if self.pending.is_empty() { Turn::Finished(raw("1")) } else { Turn::Awaiting };
+        ended(turn, requests)
+    }
+}
