@@ -49,6 +49,8 @@ const CONSOLE_PREFIXES: &[&str] = &["", "[info] ", "[warn] ", "[error] ", "[debu
 const CONSOLE_UNITS_MAX: usize = 16_384;
 /// What the notice about a full console takes of that.
 const CONSOLE_NOTICE_UNITS: usize = 100;
+/// Bytes of the text of a yield that the host takes; it shows 512 UTF-16 units of it.
+const YIELD_REASON_BYTES_MAX: usize = 2_048;
 const CONSOLE_NOTICE: &str = "[console output truncated]";
 
 /// Installs everything that is the same in every cell.
@@ -176,7 +178,11 @@ fn yield_control(call: &Call<'_>, _: i32) -> Result<Value> {
         Kind::String => Some(reason.to_text()?),
         _ => Some(String::from_utf8_lossy(&adapted(&reason)?).into_owned()),
     };
-    request(Method::Yield, |number| control::yield_(number, reason.as_deref()))
+    let reason = reason.as_ref().map(|text| {
+        let end = text.floor_char_boundary(YIELD_REASON_BYTES_MAX);
+        text.get(..end).unwrap_or_default().as_bytes()
+    });
+    request(Method::Yield, |number| control::yield_(number, reason))
 }
 
 fn set_timeout(call: &Call<'_>, _: i32) -> Result<Value> {

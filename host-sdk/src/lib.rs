@@ -1,0 +1,36 @@
+//! Code Mode: a model writes one program that calls many tools; this runs that program, which is hostile, in a sandbox
+//! of its own, parks it while tools are slow, and resumes it from a snapshot of its memory.
+//!
+//! An [`Engine`] holds the compiled guest; one per process is enough. A [`Session`] says whose cells run, with which
+//! [`Tool`]s and [`Limits`]. [`Session::exec`] and [`Session::wait`] return an [`Outcome`], which serialises to the JSON
+//! that the model reads. Whatever the model does wrong is an outcome; a Rust `Err` means that the embedder did.
+//!
+//! A fresh cell reaches nothing but its session's tools: no files, no network, no environment, no other cell.
+//!
+//! See `ARCHITECTURE.md` for how it works inside.
+
+mod alarms;
+mod bindings;
+mod bridge;
+mod catalog;
+mod dispatch;
+mod drive;
+mod engine;
+#[cfg(feature = "file-tools")]
+pub mod file_tools;
+mod instance;
+mod session;
+mod snapshot;
+mod source;
+mod ticker;
+mod tool;
+mod workers;
+
+pub use catalog::Diagnostic;
+pub use codemode_core::ids::{Owner, RunId};
+pub use codemode_core::input::{ExecInput, Language};
+pub use codemode_core::limits::{LimitError, Limits};
+pub use codemode_core::outcome::{ErrorCode, Failure, FailurePhase, Kind, Outcome, PendingCall, Status, WaitReason};
+pub use engine::{Engine, EngineConfig, EngineError, Statistics};
+pub use session::{CancelHandle, CellEvent, Execution, Session, SessionBuilder, SessionError};
+pub use tool::{Call, Definition, Output, Source, Tool, ToolError, ToolFuture, from_fn};

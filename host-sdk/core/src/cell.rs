@@ -160,7 +160,9 @@ impl Cell {
                 error: String::from("the execution was cancelled"),
             }),
             Event::TurnEnded(report) if self.phase == Phase::Turning => self.turn_ended(report, now),
-            Event::TurnLost(lost) if self.phase == Phase::Turning => {
+            Event::TurnLost(lost)
+                if matches!(self.phase, Phase::Turning | Phase::Checkpointing | Phase::Suspending) =>
+            {
                 self.has_instance = false;
                 self.close(lost)
             }
@@ -181,14 +183,14 @@ impl Cell {
                 self.has_instance = false;
                 self.suspend()
             }
-            Event::ParkRefused { bytes, bytes_max }
+            Event::ParkRefused { bytes_max }
                 if matches!(self.phase, Phase::Checkpointing | Phase::Suspending) =>
             {
                 self.has_instance = false;
                 self.close(Lost {
                     kind: Kind::SnapshotTooLarge,
                     error: format!(
-                        "the cell has to be parked, but needs {bytes} bytes where {bytes_max} are allowed; \
+                        "the cell has to be parked, but needs more than the {bytes_max} bytes that are allowed; \
                          hold less data across await, or page through it"
                     ),
                 })

@@ -94,6 +94,9 @@ rows! {
     /// How long a turn may run on after it was asked to stop.
     STOP_GRACE_MS = "stopGraceMs", "milliseconds", 5, 5, 5, "epoch callback",
         "the turn traps";
+    /// How long taking the state out of an instance may take, garbage collection included.
+    PARK_MS = "parkMs", "milliseconds", 2_000, 2_000, 2_000, "epoch callback",
+        "the cell fails with `timeout`";
     /// The delay of a timer.
     TIMER_DELAY_MS = "timerDelayMs", "milliseconds", 86_400_000, 86_400_000, 86_400_000, "driver",
         "a longer delay is lowered to this one";

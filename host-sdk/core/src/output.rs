@@ -31,8 +31,13 @@ pub struct Ledger {
     /// Bytes of the entries that are stored.
     stored_bytes: u64,
     count: u64,
+    console_bytes: u64,
     delivered: Delivered,
 }
+
+/// The guest emitted more console output than its own limit lets it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConsoleFlood;
 
 /// One entry that the guest emitted.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +57,7 @@ impl Ledger {
             total_bytes: EMPTY_BYTES,
             stored_bytes: 0,
             count: 0,
+            console_bytes: 0,
             delivered: Delivered::Entries(0),
         }
     }
@@ -70,6 +76,20 @@ impl Ledger {
         };
         self.total_bytes += bytes + u64::from(self.count > 0);
         self.count += 1;
+    }
+
+    /// Adds a console line.
+    ///
+    /// # Errors
+    ///
+    /// [`ConsoleFlood`] when the lines of the cell together have more than [`limits::CONSOLE_BYTES`].
+    pub fn push_console(&mut self, line: &str) -> Result<(), ConsoleFlood> {
+        self.console_bytes += length(line);
+        if self.console_bytes > limits::fixed(&limits::CONSOLE_BYTES) {
+            return Err(ConsoleFlood);
+        }
+        self.push(Entry::Text(line));
+        Ok(())
     }
 
     /// The output and the value of a completed cell. The value is guaranteed half of the budget, the output gets what
@@ -292,6 +312,14 @@ mod tests {
         assert_eq!(parsed(&output)[0]["text"], "kept");
         assert!(error.starts_with("eee") && error.ends_with(ERROR_CUT_SUFFIX));
         assert!(output.get().len() as u64 + json_string_bytes(&error) <= BUDGET);
+    }
+
+    #[test]
+    fn console_output_is_bounded_on_the_host_too() {
+        let mut ledger = Ledger::new(BUDGET);
+        let most = usize::try_from(limits::fixed(&limits::CONSOLE_BYTES)).unwrap();
+        assert_eq!(ledger.push_console(&"c".repeat(most)), Ok(()));
+        assert_eq!(ledger.push_console("c"), Err(ConsoleFlood));
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::slots::SlotsFull;
 pub enum Event {
     /// A turn ran to its end.
     TurnEnded(TurnReport),
-    /// A turn didn't end by itself: it was stopped, it trapped, or the guest lied. Its instance is gone, and nothing
-    /// that it asked for may be dispatched.
+    /// A turn, or taking the state out, didn't end by itself: it was stopped, it trapped, or the guest lied. The instance
+    /// is gone, and nothing that it asked for may be dispatched.
     TurnLost(Lost),
     /// The slot that was asked for is taken.
     SlotTaken,
@@ -25,8 +25,6 @@ pub enum Event {
     Parked,
     /// The state is too large to be kept. The instance is gone.
     ParkRefused {
-        /// Bytes that the parked form would have.
-        bytes: u64,
         /// The limit.
         bytes_max: u64,
     },

@@ -1,0 +1,368 @@
+//! Runs one case in one mode: builds its session, performs its steps, and compares.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use codemode::{CellEvent, Engine, EngineConfig, ExecInput, Execution, Limits, Owner, Session};
+use serde_json::{Value, json};
+
+use super::format::{Call, Case, Expected, Step};
+use super::matchers::{Found, mismatches};
+use super::mock::{self, Calls};
+
+/// How suspensions are handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// As a host would: the instance stays while it can.
+    Inline,
+    /// Every suspension parks the cell and resumes it in a fresh instance.
+    Park,
+}
+
+impl Mode {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Park => "park",
+        }
+    }
+}
+
+/// The largest `maxSnapshotBytes`.
+const SNAPSHOT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// A case that hasn't ended by then hangs.
+const CASE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// What went wrong, a line each; empty when the case passed.
+pub async fn run(engine: &Engine, case: &Case, mode: Mode) -> Vec<String> {
+    let running = async {
+        let mut values: Vec<Value> = Vec::new();
+        for _ in 0..case.repeat.iter().flat_map(|repeat| repeat.values()).copied().max().unwrap_or(1) {
+            match Run::start(engine, case, mode) {
+                Ok(mut run) => {
+                    let report = run.all().await;
+                    if !report.is_empty() {
+                        return report;
+                    }
+                    values.push(run.last.get("value").cloned().unwrap_or(Value::Null));
+                }
+                Err(why) => return vec![why],
+            }
+        }
+        same_across_runs(&case.expected, &values)
+    };
+    tokio::time::timeout(CASE_TIMEOUT, running).await.unwrap_or_else(|_| vec![String::from("hangs")])
+}
+
+fn same_across_runs(expected: &Expected, values: &[Value]) -> Vec<String> {
+    let Some(wanted) = expected.value_same_across_runs else { return Vec::new() };
+    let first = values.first();
+    let are_same = values.iter().skip(1).all(|value| Some(value) == first);
+    if are_same == wanted { Vec::new() } else { vec![format!("values across runs: same is {are_same}")] }
+}
+
+struct Run<'a> {
+    case: &'a Case,
+    mode: Mode,
+    engine: Engine,
+    limits: Limits,
+    session: Session,
+    calls: Calls,
+    parked: Arc<AtomicU64>,
+    run_id: Option<String>,
+    /// The last result of the first cell.
+    last: Value,
+    last_text: String,
+    last_took: Duration,
+    has_waited: bool,
+    rss_before_bytes: u64,
+}
+
+impl<'a> Run<'a> {
+    fn start(engine: &Engine, case: &'a Case, mode: Mode) -> Result<Self, String> {
+        for (feature, is_needed) in [
+            ("needs hooks", case.hook.is_some()),
+            ("needs nodes", case.nodes.is_some()),
+            ("needs the file tools of the contract", case.files.is_some()),
+        ] {
+            if is_needed {
+                return Err(feature.into());
+            }
+        }
+        let engine = match case.limits.slots {
+            None => engine.clone(),
+            Some(slots) => Engine::new(EngineConfig { slots, ..EngineConfig::default() }).map_err(|error| error.to_string())?,
+        };
+        let calls = Calls::default();
+        let parked = Arc::new(AtomicU64::new(0));
+        let limits = limits(case, mode)?;
+        let session = session(&engine, case, mode, &limits, &calls, &parked, owner("session-1", "agent-1"))?;
+        Ok(Self {
+            case,
+            mode,
+            engine,
+            limits,
+            session,
+            calls,
+            parked,
+            run_id: None,
+            last: Value::Null,
+            last_text: String::new(),
+            last_took: Duration::ZERO,
+            has_waited: false,
+            rss_before_bytes: resident_bytes(),
+        })
+    }
+
+    async fn all(&mut self) -> Vec<String> {
+        let mut report = Vec::new();
+        match &self.case.steps {
+            Some(steps) => {
+                for (number, step) in steps.iter().enumerate() {
+                    let found = self.step(step).await;
+                    report.extend(found.into_iter().map(|line| format!("step {}: {line}", number + 1)));
+                }
+            }
+            None => {
+                self.exec(None).await;
+                self.wait_until_terminal().await;
+            }
+        }
+        report.extend(self.compare(&self.case.expected, None));
+        report.extend(self.afterwards().await);
+        report
+    }
+
+    async fn step(&mut self, step: &Step) -> Vec<String> {
+        let before = self.run_id.clone();
+        match step.call {
+            Call::Exec => self.exec(step.cancel_after_ms).await,
+            Call::Wait => {
+                let Some(id) = step.run_id.clone().or_else(|| self.run_id.clone()) else {
+                    return vec![String::from("there is no run to wait for")];
+                };
+                let other = match self.other_caller(step) {
+                    Ok(other) => other,
+                    Err(why) => return vec![why],
+                };
+                let is_first_cell = other.is_none() && step.run_id.is_none();
+                let execution = other.as_ref().unwrap_or(&self.session).wait(&id);
+                let (text, took) = timed(execution, step.cancel_after_ms).await;
+                if !is_first_cell {
+                    return self.compare_text(step.expect.as_ref(), &text, took, before.as_deref());
+                }
+                self.note(text, took);
+            }
+            Call::WaitUntilTerminal => self.wait_until_terminal().await,
+            Call::WaitTwice => return self.wait_twice(step).await,
+            Call::ExecSecond => {
+                let code = step.code.clone().unwrap_or_default();
+                let (text, took) = timed(self.session.exec(ExecInput::javascript(code)), None).await;
+                return self.compare_text(step.expect.as_ref(), &text, took, None);
+            }
+            Call::Sleep => tokio::time::sleep(Duration::from_millis(step.ms.unwrap_or(0))).await,
+            Call::CancelRun => self.session.close(),
+            Call::ExecOtherRun => return vec![String::from("needs runs of their own")],
+            Call::SealAndWait => return vec![String::from("needs sealed snapshots")],
+        }
+        step.expect.as_ref().map(|expected| self.compare(expected, before.as_deref())).unwrap_or_default()
+    }
+
+    fn other_caller(&self, step: &Step) -> Result<Option<Session>, String> {
+        if step.as_session.is_none() && step.as_agent.is_none() {
+            return Ok(None);
+        }
+        let or = |given: &Option<Option<String>>, usual: &str| given.clone().unwrap_or_else(|| Some(usual.to_owned()));
+        let owner = Owner {
+            run: Some(String::from("run-1")),
+            session: or(&step.as_session, "session-1"),
+            agent: or(&step.as_agent, "agent-1"),
+        };
+        session(&self.engine, self.case, self.mode, &self.limits, &self.calls, &self.parked, owner).map(Some)
+    }
+
+    async fn exec(&mut self, cancel_after_ms: Option<u64>) {
+        let source = self.case.code_repeat.as_ref().map_or_else(|| self.case.code.clone(), super::format::Repeated::expand);
+        let input = self.case.exec_input.clone().unwrap_or_else(|| {
+            let mut input = json!({"code": source, "language": self.case.language});
+            if let Some(typecheck) = self.case.typecheck {
+                input["typecheck"] = typecheck.into();
+            }
+            input
+        });
+        let (text, took) = timed(self.session.exec_json(&input), cancel_after_ms).await;
+        self.note(text, took);
+    }
+
+    async fn wait_until_terminal(&mut self) {
+        while self.last.get("status").and_then(Value::as_str) == Some("waiting")
+            && let Some(id) = self.run_id.clone()
+        {
+            let (text, took) = timed(self.session.wait(&id), None).await;
+            self.note(text, took);
+        }
+    }
+
+    async fn wait_twice(&mut self, step: &Step) -> Vec<String> {
+        let Some(id) = self.run_id.clone() else { return vec![String::from("there is no run to wait for")] };
+        let first = self.session.wait(&id);
+        let second = self.session.wait(&id);
+        let ((first, first_took), (second, second_took)) = tokio::join!(timed(first, None), timed(second, None));
+        let (expected, other) = (step.expect.as_ref(), step.expect_other.as_ref());
+        let straight = [
+            self.compare_text(expected, &first, first_took, Some(&id)),
+            self.compare_text(other, &second, second_took, Some(&id)),
+        ]
+        .concat();
+        let crossed = [
+            self.compare_text(expected, &second, second_took, Some(&id)),
+            self.compare_text(other, &first, first_took, Some(&id)),
+        ]
+        .concat();
+        let (text, took) = if crossed.is_empty() { (second, second_took) } else { (first, first_took) };
+        self.note(text, took);
+        if crossed.is_empty() { crossed } else { straight }
+    }
+
+    fn note(&mut self, text: String, took: Duration) {
+        self.last = mock::deep(&text).unwrap_or(Value::Null);
+        self.last_text = text;
+        self.last_took = took;
+        if let Some(id) = self.last.get("runId").and_then(Value::as_str) {
+            self.run_id = Some(id.to_owned());
+            self.has_waited = true;
+        }
+    }
+
+    fn compare(&self, expected: &Expected, run_id_before: Option<&str>) -> Vec<String> {
+        mismatches(
+            expected,
+            &Found {
+                text: &self.last_text,
+                result: &self.last,
+                took: self.last_took,
+                run_id_before,
+                calls: &self.calls,
+                rss_growth_bytes: resident_bytes().saturating_sub(self.rss_before_bytes),
+            },
+        )
+    }
+
+    fn compare_text(
+        &self,
+        expected: Option<&Expected>,
+        text: &str,
+        took: Duration,
+        run_id_before: Option<&str>,
+    ) -> Vec<String> {
+        let Some(expected) = expected else { return Vec::new() };
+        let result = mock::deep(text).unwrap_or(Value::Null);
+        let rss_growth_bytes = resident_bytes().saturating_sub(self.rss_before_bytes);
+        mismatches(
+            expected,
+            &Found { text, result: &result, took, run_id_before, calls: &self.calls, rss_growth_bytes },
+        )
+    }
+
+    /// What must hold after every case.
+    async fn afterwards(&mut self) -> Vec<String> {
+        let mut report = Vec::new();
+        let calls = self.calls.total();
+        let reported = self.last.get("telemetry").and_then(|telemetry| telemetry.get("callCount")).and_then(Value::as_u64);
+        let is_terminal = self.last.get("status").and_then(Value::as_str) != Some("waiting");
+        if is_terminal && self.case.steps.is_none() && reported != Some(calls) {
+            report.push(format!("{calls} calls were made, {reported:?} reported"));
+        }
+        let completed = self.last.get("status").and_then(Value::as_str) == Some("completed");
+        let suspended = self.has_waited || (completed && calls > 0);
+        if self.mode == Mode::Park && suspended && self.parked.load(Relaxed) == 0 {
+            report.push(String::from("it suspended and never parked"));
+        }
+        let limits = Limits::default();
+        let next = self.engine.session().limits(limits).build().map_err(|error| error.to_string());
+        let next = match next {
+            Ok(next) => timed(next.exec(ExecInput::javascript("return 1")), None).await.0,
+            Err(why) => why,
+        };
+        let next = mock::deep(&next).unwrap_or(Value::String(next));
+        if next.get("value") != Some(&json!(1)) {
+            report.push(format!("the next cell on the same engine: {next}"));
+        }
+        if is_terminal && self.calls.total() != calls {
+            report.push(String::from("a tool was called after the terminal result"));
+        }
+        report
+    }
+}
+
+fn owner(session: &str, agent: &str) -> Owner {
+    Owner { run: Some("run-1".into()), session: Some(session.into()), agent: Some(agent.into()) }
+}
+
+fn session(
+    engine: &Engine,
+    case: &Case,
+    mode: Mode,
+    limits: &Limits,
+    calls: &Calls,
+    parked: &Arc<AtomicU64>,
+    owner: Owner,
+) -> Result<Session, String> {
+    let parked = parked.clone();
+    engine
+        .session()
+        .limits(limits.clone())
+        .owner(owner)
+        .tools(mock::tools(&case.tools, calls)?)
+        .park_at_every_suspension(mode == Mode::Park)
+        .observer(move |event| {
+            if matches!(event, CellEvent::Parked { .. }) {
+                parked.fetch_add(1, Relaxed);
+            }
+        })
+        .build()
+        .map_err(|error| error.to_string())
+}
+
+fn limits(case: &Case, mode: Mode) -> Result<Limits, String> {
+    let given = &case.limits;
+    let snapshot = given.max_snapshot_bytes.or((mode == Mode::Park).then_some(SNAPSHOT_BYTES_MAX));
+    let mut limits = Limits::default();
+    for (key, value) in [
+        ("timeoutMs", given.timeout_ms),
+        ("memoryLimitBytes", given.memory_bytes),
+        ("maxOutputBytes", given.max_output_bytes),
+        ("maxSnapshotBytes", snapshot),
+        ("maxPendingToolCalls", given.max_pending),
+        ("snapshotTtlSeconds", given.snapshot_ttl_seconds),
+    ] {
+        if let Some(value) = value {
+            limits.set(key, &value.to_string()).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(limits)
+}
+
+async fn timed(execution: Execution, cancel_after_ms: Option<u64>) -> (String, Duration) {
+    let began = Instant::now();
+    if let Some(ms) = cancel_after_ms {
+        let handle = execution.cancel_handle();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            handle.cancel();
+        });
+    }
+    let outcome = execution.await;
+    (outcome.to_json(), began.elapsed())
+}
+
+/// The resident memory of this process; zero where the system doesn't tell.
+fn resident_bytes() -> u64 {
+    const PAGE_BYTES: u64 = 4_096;
+    let pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()));
+    pages.unwrap_or(0) * PAGE_BYTES
+}

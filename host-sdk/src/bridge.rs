@@ -1,0 +1,274 @@
+//! What the guest can call: every import of the world. Each one checks sizes before it copies a byte, puts what it was
+//! told into the turn's outbox or the output ledger, and returns. Nothing is dispatched from here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use codemode_core::cell::{Payload, Request};
+use codemode_core::ids::{Method, RequestId};
+use codemode_core::limits;
+use codemode_core::output::{Entry, Ledger};
+use serde_json::value::RawValue;
+use wasmtime::component::{Linker, LinkerInstance, WasmList};
+use wasmtime::{ResourceLimiter, StoreContextMut};
+
+use crate::bindings::Datetime;
+use crate::snapshot::RestoreCursor;
+
+/// Why a turn has to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Its budget is spent.
+    Timeout,
+    /// Somebody cancelled.
+    Aborted,
+}
+
+/// What an instance may do with its memory: only a fresh one may be restored.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// Never entered.
+    Fresh,
+    /// Pulling the runs of a snapshot.
+    Restoring(RestoreCursor),
+    /// Runs, or ran, guest code.
+    Live,
+}
+
+/// The host's side of one instance.
+pub(crate) struct Host {
+    /// See [`Stage`].
+    pub stage: Stage,
+    /// What the turn asked for so far.
+    pub requests: Vec<Request>,
+    /// Timers of earlier turns that it cancelled.
+    pub cleared: Vec<u32>,
+    /// Where output goes; lent by the cell for a turn.
+    pub ledger: Option<Box<Ledger>>,
+    /// Set once the turn has to stop, and never cleared.
+    pub stop: Option<(Stop, Instant)>,
+    /// When the turn's budget is spent.
+    pub deadline: Instant,
+    /// Set by whoever cancels the cell.
+    pub cancelled: Arc<AtomicBool>,
+    /// What the guest did that the protocol doesn't allow.
+    pub violation: Option<&'static str>,
+    /// Whether memory was refused.
+    pub memory_was_refused: bool,
+    /// Which tools may be called again without effect, by index.
+    pub replay_safe_tools: Arc<[bool]>,
+    memory_bytes_max: usize,
+    value_bytes_max: usize,
+}
+
+impl Host {
+    pub fn new(
+        memory_bytes_max: u64,
+        value_bytes_max: u64,
+        cancelled: Arc<AtomicBool>,
+        replay_safe_tools: Arc<[bool]>,
+    ) -> Self {
+        Self {
+            stage: Stage::Fresh,
+            requests: Vec::new(),
+            cleared: Vec::new(),
+            ledger: None,
+            stop: None,
+            deadline: Instant::now(),
+            cancelled,
+            violation: None,
+            memory_was_refused: false,
+            replay_safe_tools,
+            memory_bytes_max: usize::try_from(memory_bytes_max).unwrap_or(usize::MAX),
+            value_bytes_max: usize::try_from(value_bytes_max).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Looks at the flags of whoever may stop the turn.
+    pub fn check_stop(&mut self, now: Instant) {
+        if self.stop.is_some() {
+            return;
+        }
+        if self.cancelled.load(Ordering::Relaxed) {
+            self.stop = Some((Stop::Aborted, now));
+        } else if now >= self.deadline {
+            self.stop = Some((Stop::Timeout, now));
+        }
+    }
+
+    /// Whether the guest had its time to stop by itself.
+    pub fn is_stop_overdue(&self, now: Instant) -> bool {
+        let grace = Duration::from_millis(limits::fixed(&limits::STOP_GRACE_MS));
+        self.stop.is_some_and(|(_, since)| now.saturating_duration_since(since) >= grace)
+    }
+
+    fn submit(&mut self, method: Method, number: u32, payload: Payload, replay_safe: bool) -> wasmtime::Result<()> {
+        // The exact count is checked when the turn ends; this only bounds what a broken guest can make the host hold.
+        let most = limits::MAX_PENDING_TOOL_CALLS.max + limits::fixed(&limits::QUEUED_REQUESTS);
+        if self.requests.len() as u64 > most {
+            return Err(self.violated("more requests than it may have"));
+        }
+        self.requests.push(Request { id: RequestId { method, number }, payload, replay_safe });
+        Ok(())
+    }
+
+    fn violated(&mut self, what: &'static str) -> wasmtime::Error {
+        self.violation = Some(what);
+        wasmtime::Error::msg(what)
+    }
+}
+
+impl ResourceLimiter for Host {
+    fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let fits = desired <= self.memory_bytes_max;
+        self.memory_was_refused |= !fits;
+        Ok(fits)
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        // The guest's tables are as large as the component says, for good.
+        Ok(current == 0 || desired == current)
+    }
+}
+
+type Caller<'a> = StoreContextMut<'a, Host>;
+
+/// Defines every import.
+pub(crate) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    link_tools(&mut linker.instance("codemode:cell/tools@0.1.0")?)?;
+    link_timers(&mut linker.instance("codemode:cell/timers@0.1.0")?)?;
+    link_output(&mut linker.instance("codemode:cell/output@0.1.0")?)?;
+    link_control(&mut linker.instance("codemode:cell/control@0.1.0")?)?;
+    link_restore_source(&mut linker.instance("codemode:cell/restore-source@0.1.0")?)?;
+    link_clocks(linker)
+}
+
+fn link_tools(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
+    linker.func_wrap("call-value", |mut caller: Caller<'_>, (number, tool, arguments): (u32, u32, WasmList<u8>)| {
+        let bytes_max = limits::fixed(&limits::ARGUMENT_BYTES);
+        let arguments = json(&mut caller, &arguments, bytes_max)?;
+        let host = caller.data_mut();
+        let place = usize::try_from(tool).unwrap_or(usize::MAX);
+        let Some(replay_safe) = host.replay_safe_tools.get(place).copied() else {
+            return Err(host.violated("a tool that isn't in the catalog"));
+        };
+        host.submit(Method::CallValue, number, Payload::Tool { index: tool, arguments }, replay_safe)
+    })
+}
+
+fn link_timers(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
+    linker.func_wrap("set", |mut caller: Caller<'_>, (number, delay_ms): (u32, u64)| {
+        let delay_ms = delay_ms.min(limits::fixed(&limits::TIMER_DELAY_MS));
+        caller.data_mut().submit(Method::Sleep, number, Payload::Timer { delay_ms }, true)
+    })?;
+    linker.func_wrap("clear", |mut caller: Caller<'_>, (number,): (u32,)| {
+        let host = caller.data_mut();
+        let id = RequestId { method: Method::Sleep, number };
+        if let Some(place) = host.requests.iter().rposition(|request| request.id == id) {
+            // Set in this very turn: it never leaves.
+            host.requests.remove(place);
+            return Ok(());
+        }
+        if host.cleared.len() as u64 >= limits::fixed(&limits::LIVE_TIMERS) {
+            return Err(host.violated("more timers cancelled than can be set"));
+        }
+        host.cleared.push(number);
+        Ok(())
+    })
+}
+
+fn link_output(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
+    linker.func_wrap("text", |mut caller: Caller<'_>, (entry,): (WasmList<u8>,)| {
+        with_ledger(&mut caller, &entry, |ledger, bytes| {
+            ledger.push(Entry::Text(std::str::from_utf8(bytes).map_err(|_| "text that isn't UTF-8")?));
+            Ok(())
+        })
+    })?;
+    linker.func_wrap("json", |mut caller: Caller<'_>, (entry,): (WasmList<u8>,)| {
+        with_ledger(&mut caller, &entry, |ledger, bytes| {
+            let value: &RawValue = serde_json::from_slice(bytes).map_err(|_| "an entry that isn't JSON")?;
+            ledger.push(Entry::Json(value));
+            Ok(())
+        })
+    })?;
+    linker.func_wrap("console", |mut caller: Caller<'_>, (line,): (WasmList<u8>,)| {
+        with_ledger(&mut caller, &line, |ledger, bytes| {
+            let text = std::str::from_utf8(bytes).map_err(|_| "text that isn't UTF-8")?;
+            ledger.push_console(text).map_err(|_| "more console output than it may have")
+        })
+    })
+}
+
+/// Lends the ledger and the bytes of an entry to `use_both`, once the entry's size is checked.
+fn with_ledger(
+    caller: &mut Caller<'_>,
+    entry: &WasmList<u8>,
+    use_both: impl FnOnce(&mut Ledger, &[u8]) -> Result<(), &'static str>,
+) -> wasmtime::Result<()> {
+    if entry.len() > caller.data().value_bytes_max {
+        return Err(caller.data_mut().violated("an entry that is too large"));
+    }
+    let Some(mut ledger) = caller.data_mut().ledger.take() else {
+        return Err(caller.data_mut().violated("output outside of a turn"));
+    };
+    let used = use_both(&mut ledger, entry.as_le_slice(&*caller));
+    let host = caller.data_mut();
+    host.ledger = Some(ledger);
+    used.map_err(|what| host.violated(what))
+}
+
+fn link_control(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
+    linker.func_wrap("yield", |mut caller: Caller<'_>, (number, reason): (u32, Option<WasmList<u8>>)| {
+        let mut text = None;
+        if let Some(reason) = reason {
+            // Four bytes of UTF-8 for each unit that is shown.
+            if reason.len() as u64 > limits::fixed(&limits::YIELD_REASON_UNITS) * 4 {
+                return Err(caller.data_mut().violated("a reason that is too long"));
+            }
+            text = Some(String::from_utf8_lossy(reason.as_le_slice(&caller)).into_owned());
+        }
+        caller.data_mut().submit(Method::Yield, number, Payload::Yield { reason: text }, true)
+    })?;
+    linker.func_wrap("stop-requested", |caller: Caller<'_>, (): ()| Ok((caller.data().stop.is_some(),)))
+}
+
+fn link_restore_source(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
+    linker.func_wrap("next-run", |mut caller: Caller<'_>, (): ()| {
+        let host = caller.data_mut();
+        let Stage::Restoring(cursor) = &mut host.stage else {
+            return Err(host.violated("a restore that nobody started"));
+        };
+        Ok((cursor.announce(),))
+    })?;
+    linker.func_wrap("run-bytes", |mut caller: Caller<'_>, (): ()| {
+        let host = caller.data_mut();
+        let Stage::Restoring(cursor) = &mut host.stage else {
+            return Err(host.violated("a restore that nobody started"));
+        };
+        Ok((cursor.take(),))
+    })
+}
+
+/// The two clocks, in whole milliseconds.
+fn link_clocks(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    let started = Instant::now();
+    linker.instance("wasi:clocks/wall-clock@0.2.0")?.func_wrap("now", |_: Caller<'_>, (): ()| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let nanoseconds = now.subsec_millis() * 1_000_000;
+        Ok((Datetime { seconds: now.as_secs(), nanoseconds },))
+    })?;
+    linker.instance("wasi:clocks/monotonic-clock@0.2.0")?.func_wrap("now", move |_: Caller<'_>, (): ()| {
+        let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX / 1_000_000);
+        Ok((elapsed_ms * 1_000_000,))
+    })
+}
+
+/// A list of the guest as checked JSON.
+fn json(caller: &mut Caller<'_>, list: &WasmList<u8>, bytes_max: u64) -> wasmtime::Result<Box<RawValue>> {
+    if list.len() as u64 > bytes_max {
+        return Err(caller.data_mut().violated("arguments that are too large"));
+    }
+    let parsed = serde_json::from_slice::<&RawValue>(list.as_le_slice(&*caller)).map(ToOwned::to_owned);
+    parsed.map_err(|_| caller.data_mut().violated("arguments that aren't JSON"))
+}

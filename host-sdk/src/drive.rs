@@ -1,0 +1,530 @@
+//! The driver of one cell: performs the state machine's actions and feeds it events. It works on a worker thread, where
+//! it may run guest code, and rests in the embedder's future, where it waits. Only this file holds both a cell and an
+//! instance.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use codemode_core::budget::Budget;
+use codemode_core::cell::{Action, Cell, Ending, Event, Lost, Options, Payload, Reply, Request, Suspension};
+use codemode_core::ids::{RequestId, RunId};
+use codemode_core::input::ExecInput;
+use codemode_core::limits;
+use codemode_core::outcome::{Failure, Kind, Outcome, Status};
+use codemode_core::output::Ledger;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+use crate::alarms::AlarmId;
+use crate::bindings::{GuestLimits, Seed, StartInput};
+use crate::dispatch::{self, Running};
+use crate::engine::{Shared, Slot};
+use crate::instance::{Instance, TurnContext, TurnResult, refused};
+use crate::session::{CellEvent, Inner as Session};
+use crate::source::GuestSource;
+
+/// How long a worker watches for a reply before it gives the cell back to its future. Waking a sleeping thread takes
+/// longer than most quick tools do.
+const WATCH: Duration = Duration::from_micros(40);
+
+/// Reaches a cell from outside.
+pub(crate) struct Reins {
+    /// Read by the cell's instance while guest code runs.
+    pub cancelled: Arc<AtomicBool>,
+    /// Wakes the cell while it waits.
+    pub events: UnboundedSender<Event>,
+}
+
+impl Reins {
+    /// Cancels the cell, whatever it is doing.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+        // A cell that has ended doesn't listen any more.
+        let _ = self.events.send(Event::Cancelled);
+    }
+}
+
+/// One cell being driven.
+pub(crate) struct Drive {
+    engine: Arc<Shared>,
+    pub session: Arc<Session>,
+    cell: Cell,
+    ledger: Option<Box<Ledger>>,
+    source: Source,
+    instance: Option<Instance>,
+    /// The state of a cell without an instance, once it has run.
+    snapshot: Option<Arc<[u8]>>,
+    events: UnboundedReceiver<Event>,
+    pub reins: Arc<Reins>,
+    running: BTreeMap<RequestId, Running>,
+    todo: VecDeque<Action>,
+    slot: Option<Slot>,
+    run_id: Option<RunId>,
+}
+
+/// A cell's source: text first, checked on a worker, gone once it has started.
+enum Source {
+    Submitted(ExecInput),
+    Checked(GuestSource),
+    Started,
+}
+
+/// Where work on a cell stopped.
+pub(crate) enum Step {
+    /// It waits for an event.
+    Idle(Box<Drive>),
+    /// It waits for a place in the pool of instances.
+    NeedsInstance(Box<Drive>),
+    /// The call has its outcome. What is left of a cell that ended goes with it, to be dropped after the outcome is out.
+    Returned(Outcome, Option<Box<Drive>>),
+}
+
+/// What performing an action leads to.
+enum Flow {
+    Next,
+    NeedsInstance(Action),
+    Suspend(Suspension),
+    Finish(Ending),
+}
+
+impl Drive {
+    /// A cell for one `exec` call.
+    pub fn new(session: Arc<Session>, input: ExecInput) -> Box<Self> {
+        let engine = session.engine.clone();
+        let options =
+            Options { restart_safe: input.restart_safe, park_at_every_suspension: session.park_at_every_suspension };
+        let budget = budget(&session, &engine);
+        let (sender, events) = unbounded_channel();
+        Box::new(Self {
+            cell: Cell::new(&session.limits, options, budget),
+            ledger: Some(Box::new(Ledger::new(session.limits.max_output_bytes()))),
+            source: Source::Submitted(input),
+            instance: None,
+            snapshot: None,
+            events,
+            reins: Arc::new(Reins { cancelled: Arc::default(), events: sender }),
+            running: BTreeMap::new(),
+            todo: VecDeque::new(),
+            slot: None,
+            run_id: None,
+            engine,
+            session,
+        })
+    }
+
+    /// A `wait` call on this parked cell was admitted.
+    pub fn wait(&mut self) {
+        // What settled while it was parked came first.
+        while let Ok(event) = self.events.try_recv() {
+            self.feed(event);
+        }
+        let budget = budget(&self.session, &self.engine);
+        self.feed(Event::Waited(budget));
+    }
+
+    /// When the budget of the current call is spent.
+    fn deadline(&self) -> Instant {
+        self.engine.instant(self.cell.budget().ends_at())
+    }
+
+    fn feed(&mut self, event: Event) {
+        let now = self.engine.now();
+        self.todo.extend(self.cell.handle(event, now));
+    }
+
+    /// Works until the cell has to wait, or the call has its outcome. On a worker.
+    fn work(mut self: Box<Self>) -> Step {
+        if let Source::Submitted(input) = &self.source {
+            match GuestSource::check(input) {
+                Ok(source) => {
+                    self.source = Source::Checked(source);
+                    let begun = self.cell.begin();
+                    self.todo.extend(begun);
+                }
+                Err(refusal) => {
+                    let lost = Lost { kind: refusal.kind, error: refusal.message };
+                    return self.finish(Ending::Failed(lost));
+                }
+            }
+        }
+        loop {
+            while let Some(action) = self.todo.pop_front() {
+                match self.perform(action) {
+                    Flow::Next => {}
+                    Flow::NeedsInstance(action) => {
+                        self.todo.push_front(action);
+                        return Step::NeedsInstance(self);
+                    }
+                    Flow::Suspend(suspension) => return self.suspend(suspension),
+                    Flow::Finish(ending) => return self.finish(ending),
+                }
+            }
+            match self.next_event() {
+                Some(event) => self.feed(event),
+                None => return Step::Idle(self),
+            }
+        }
+    }
+
+    /// An event that is there, or comes very soon.
+    fn next_event(&mut self) -> Option<Event> {
+        let watched_since = Instant::now();
+        loop {
+            if let Ok(event) = self.events.try_recv() {
+                return Some(event);
+            }
+            if self.running.is_empty() || self.engine.workers.is_contended() || watched_since.elapsed() > WATCH {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn perform(&mut self, action: Action) -> Flow {
+        match action {
+            Action::Start | Action::Settle(_) if self.instance.is_none() => return self.with_instance(action),
+            Action::Start => self.start(),
+            Action::Settle(replies) => self.settle(replies, None),
+            Action::TakeSlot => match self.engine.take_slot() {
+                Ok(slot) => {
+                    self.slot = Some(slot);
+                    self.feed(Event::SlotTaken);
+                }
+                Err(full) => self.feed(Event::SlotRefused(full)),
+            },
+            Action::Dispatch(request) => self.dispatch(request),
+            Action::Cancel(id) => {
+                if let Some(running) = self.running.remove(&id) {
+                    running.stop(&self.engine.alarms);
+                }
+            }
+            Action::Park => self.park(),
+            Action::Suspend(suspension) => return Flow::Suspend(suspension),
+            Action::Finish(ending) => return Flow::Finish(ending),
+        }
+        Flow::Next
+    }
+
+    /// Gets an instance, restored when the cell has run before, and performs `action` in it.
+    fn with_instance(&mut self, action: Action) -> Flow {
+        let Ok(permit) = self.engine.instances.clone().try_acquire_owned() else {
+            return Flow::NeedsInstance(action);
+        };
+        let began = Instant::now();
+        let made = Instance::fresh(
+            &self.engine,
+            &self.session.limits,
+            &self.reins.cancelled,
+            &self.session.catalog.replay_safe,
+            permit,
+        );
+        let restored = made.and_then(|mut instance| {
+            if let Some(snapshot) = self.snapshot.take() {
+                let bytes = snapshot.len() as u64;
+                instance.restore(self.engine.base.open(snapshot).map_err(refused)?)?;
+                self.session.observe(&CellEvent::Resumed { bytes, took: began.elapsed() });
+            }
+            Ok(instance)
+        });
+        match (restored, action) {
+            (Err(lost), _) => self.feed(Event::TurnLost(lost)),
+            (Ok(instance), Action::Settle(replies)) => {
+                self.instance = Some(instance);
+                let seed = seed();
+                self.settle(replies, Some(seed));
+            }
+            (Ok(instance), _) => {
+                self.instance = Some(instance);
+                self.start();
+            }
+        }
+        Flow::Next
+    }
+
+    fn start(&mut self) {
+        let Source::Checked(source) = std::mem::replace(&mut self.source, Source::Started) else { return };
+        let input = StartInput {
+            source: source.text,
+            file_name: source.file_name.into(),
+            catalog: self.session.catalog.metadata.clone(),
+            limits: guest_limits(&self.session.limits),
+            seed: seed(),
+            started_at: unix_ms(),
+        };
+        self.turn(|instance, context| instance.start(input, context));
+    }
+
+    fn settle(&mut self, replies: Vec<(RequestId, Reply)>, seed: Option<Seed>) {
+        for (id, _) in &replies {
+            self.running.remove(id);
+        }
+        self.turn(|instance, context| instance.settle(replies, seed, context));
+    }
+
+    fn turn(&mut self, run: impl FnOnce(&mut Instance, TurnContext) -> TurnResult) {
+        let deadline = self.deadline();
+        let (Some(instance), Some(ledger)) = (self.instance.as_mut(), self.ledger.take()) else { return };
+        let TurnResult { report, ledger } = run(instance, TurnContext { deadline, ledger });
+        self.ledger = Some(ledger);
+        match report {
+            Ok(report) => self.feed(Event::TurnEnded(report)),
+            Err(lost) => self.feed(Event::TurnLost(lost)),
+        }
+    }
+
+    fn dispatch(&mut self, request: Request) {
+        let Request { id, payload, .. } = request;
+        let events = self.reins.events.clone();
+        let running = match payload {
+            Payload::Tool { index, arguments } => {
+                self.session.count_call();
+                dispatch::tool(&self.session, id, index, arguments, events)
+            }
+            Payload::Timer { delay_ms } => {
+                let at = Instant::now() + Duration::from_millis(delay_ms);
+                Some(Running::Alarm(self.engine.alarms.set(at, move || settle_later(&events, id, Reply::Done))))
+            }
+            Payload::Yield { .. } => None,
+            Payload::Other { operation, .. } => {
+                let message = format!("{operation} is not available in this session");
+                settle_later(&events, id, Reply::Failed { message, code: Some("invalid_input") });
+                None
+            }
+        };
+        if let Some(running) = running {
+            self.running.insert(id, running);
+        }
+    }
+
+    /// Puts the cell's state away and gives its instance back.
+    fn park(&mut self) {
+        let began = Instant::now();
+        let bytes_max = self.session.limits.max_snapshot_bytes();
+        let Some(mut instance) = self.instance.take() else { return self.feed(Event::Parked) };
+        let deadline = began + Duration::from_millis(limits::fixed(&limits::PARK_MS));
+        let base = &self.engine.base;
+        match instance.image(deadline, |live| base.delta(live, bytes_max)) {
+            Ok(snapshot) if snapshot.len() as u64 > bytes_max => self.feed(Event::ParkRefused { bytes_max }),
+            Ok(snapshot) => {
+                let bytes = snapshot.len() as u64;
+                self.snapshot = Some(snapshot.into());
+                self.session.observe(&CellEvent::Parked { bytes, took: began.elapsed() });
+                self.feed(Event::Parked);
+            }
+            Err(lost) => self.feed(Event::TurnLost(lost)),
+        }
+    }
+
+    fn suspend(mut self: Box<Self>, suspension: Suspension) -> Step {
+        let Suspension { reason, pending, yield_reason } = suspension;
+        let run_id = self.run_id.get_or_insert_with(|| RunId::new(uuid::Uuid::new_v4())).clone();
+        let output = self.ledger().wait();
+        let status = Status::Waiting { run_id: run_id.clone(), reason, pending, yield_reason };
+        let outcome = self.outcome(status, output);
+        let engine = self.engine.clone();
+        let owner = self.session.owner.clone();
+        let since = Instant::now();
+        let expires_at = since + Duration::from_secs(self.session.limits.snapshot_ttl_seconds());
+        engine.parked().park(&run_id, owner, self, since, expires_at);
+        let weak = Arc::downgrade(&engine);
+        engine.alarms.set(expires_at, move || {
+            if let Some(engine) = weak.upgrade() {
+                engine.sweep();
+            }
+        });
+        Step::Returned(outcome, None)
+    }
+
+    fn finish(mut self: Box<Self>, ending: Ending) -> Step {
+        let (status, output) = match ending {
+            Ending::Completed(value) => {
+                let (output, value) = self.ledger().complete(value);
+                (Status::Completed { value }, output)
+            }
+            Ending::Failed(lost) => {
+                let (output, error) = self.ledger().fail(&lost.error);
+                let bridge_dispatch_started = self.cell.bridge_dispatch_started();
+                (Status::Failed(Failure { kind: lost.kind, error, bridge_dispatch_started }), output)
+            }
+        };
+        let outcome = self.outcome(status, output);
+        self.stop_all();
+        self.slot = None;
+        self.snapshot = None;
+        if let Some(run_id) = self.run_id.take() {
+            self.engine.parked().close(&run_id);
+        }
+        Step::Returned(outcome, Some(self))
+    }
+
+    fn ledger(&mut self) -> &mut Ledger {
+        self.ledger.get_or_insert_with(|| Box::new(Ledger::new(0)))
+    }
+
+    fn outcome(&self, status: Status, output: Box<serde_json::value::RawValue>) -> Outcome {
+        Outcome { status, replay_safe: self.cell.replay_safe(), telemetry: self.session.telemetry(), output }
+    }
+
+    fn stop_all(&mut self) {
+        for (_, running) in std::mem::take(&mut self.running) {
+            running.stop(&self.engine.alarms);
+        }
+    }
+
+    /// Waits for the next event in the embedder's future, and takes it.
+    async fn rest(&mut self) {
+        let events = self.reins.events.clone();
+        let deadline = self.deadline();
+        let alarm = self.engine.alarms.set(deadline, move || {
+            // A cell that is gone needs no budget.
+            let _ = events.send(Event::BudgetSpent);
+        });
+        let resting = Resting {
+            alarm,
+            ticket: self.cell.is_idle_with_instance().then(|| self.engine.enter_idle(self.reins.events.clone())),
+            engine: self.engine.clone(),
+        };
+        let event = self.events.recv().await;
+        drop(resting);
+        if let Some(event) = event {
+            self.feed(event);
+        }
+    }
+}
+
+/// What is set while a cell rests, and taken back however the rest ends.
+struct Resting {
+    alarm: AlarmId,
+    ticket: Option<u64>,
+    engine: Arc<Shared>,
+}
+
+impl Drop for Resting {
+    fn drop(&mut self) {
+        self.engine.alarms.cancel(self.alarm);
+        if let Some(ticket) = self.ticket {
+            self.engine.leave_idle(ticket);
+        }
+    }
+}
+
+impl Drop for Drive {
+    fn drop(&mut self) {
+        self.stop_all();
+        if let Some(instance) = self.instance.take() {
+            // Giving memory back takes system calls: not on the embedder's threads if it can be helped.
+            let _ = self.engine.workers.run(move || drop(instance));
+        }
+    }
+}
+
+/// Drives a cell until the call has its outcome. Dropping the future cancels the cell.
+pub(crate) async fn drive(mut drive: Box<Drive>) -> Outcome {
+    let session = drive.session.clone();
+    let guard = CancelOnDrop(Some(drive.reins.clone()));
+    let outcome = loop {
+        match on_worker(drive).await {
+            Ok(Step::Idle(idle)) => {
+                drive = idle;
+                drive.rest().await;
+            }
+            Ok(Step::NeedsInstance(waiting)) => {
+                drive = waiting;
+                session.engine.press_idle();
+                // A place is free when this returns; it is taken again on the worker.
+                drop(session.engine.instances.acquire().await);
+            }
+            Ok(Step::Returned(outcome, _)) => break outcome,
+            Err(lost) => break session.failed(lost),
+        }
+    };
+    guard.disarm();
+    outcome
+}
+
+struct CancelOnDrop(Option<Arc<Reins>>);
+
+impl CancelOnDrop {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(reins) = self.0.take() {
+            reins.cancel();
+        }
+    }
+}
+
+async fn on_worker(drive: Box<Drive>) -> Result<Step, Lost> {
+    let (sender, receiver) = oneshot::channel();
+    let engine = drive.engine.clone();
+    let queued = engine.workers.run(move || {
+        let engine = drive.engine.clone();
+        match drive.work() {
+            Step::Returned(outcome, rest) => {
+                let sent = sender.send(Step::Returned(outcome, None));
+                drop(rest);
+                if let Err(Step::Returned(outcome, _)) = sent {
+                    abandon(&engine, &outcome);
+                }
+            }
+            step @ (Step::Idle(_) | Step::NeedsInstance(_)) => {
+                // Whoever waited is gone: the cell goes with what wasn't sent.
+                drop(sender.send(step));
+            }
+        }
+    });
+    queued.map_err(|_| Lost {
+        kind: Kind::Overloaded,
+        error: String::from("too many cells wait for a worker; try again later"),
+    })?;
+    receiver.await.map_err(|_| Lost { kind: Kind::Internal, error: String::from("the runtime failed inside this cell") })
+}
+
+/// Nobody learned the id of this parked cell, so nobody can ever resume it.
+fn abandon(engine: &Arc<Shared>, outcome: &Outcome) {
+    if let Status::Waiting { run_id, .. } = &outcome.status {
+        let abandoned = engine.parked().remove(run_id);
+        drop(abandoned);
+    }
+}
+
+fn settle_later(events: &UnboundedSender<Event>, id: RequestId, reply: Reply) {
+    // A cell that is gone wants no replies.
+    let _ = events.send(Event::Settled(id, reply));
+}
+
+fn budget(session: &Session, engine: &Shared) -> Budget {
+    Budget::start(Duration::from_millis(session.limits.timeout_ms()), engine.now())
+}
+
+fn guest_limits(limits: &codemode_core::limits::Limits) -> GuestLimits {
+    let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    GuestLimits {
+        heap_bytes: small(limits.heap_bytes()),
+        unsettled_requests: small(limits.unsettled_requests()),
+        live_timers: small(limits::fixed(&limits::LIVE_TIMERS)),
+        argument_bytes: small(limits::fixed(&limits::ARGUMENT_BYTES)),
+        value_bytes: small(limits.inbox_bytes()),
+        error_text_bytes: small(limits::fixed(&limits::ERROR_TEXT_BYTES)),
+    }
+}
+
+fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// # Panics
+///
+/// When the system has no secure randomness, without which no cell may run.
+#[expect(clippy::expect_used, reason = "a system without secure randomness can't run cells; the cell is closed")]
+fn seed() -> Seed {
+    let word = || getrandom::u64().expect("the system has secure randomness");
+    (word(), word(), word(), word())
+}

@@ -1,0 +1,313 @@
+//! One instance of the component in its store: start, settle, take the image, restore. It turns whatever wasmtime says
+//! into how the turn ended; it knows nothing of requests' meaning.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use codemode_core::cell::{Lost, Reply, Turn, TurnReport};
+use codemode_core::envelope::Refused;
+use codemode_core::ids::RequestId;
+use codemode_core::limits::{self, Limits};
+use codemode_core::outcome::Kind;
+use codemode_core::output::Ledger;
+use serde_json::value::RawValue;
+use tokio::sync::OwnedSemaphorePermit;
+use wasmtime::component::{Instance as Component, Lift, Lower, ComponentNamedList, TypedFunc, WasmList};
+use wasmtime::{Store, Trap, UpdateDeadline};
+
+use crate::bindings::{self, RequestError, Seed, Settlement, StartInput};
+use crate::bridge::{Host, Stage, Stop};
+use crate::engine::Shared;
+use crate::snapshot::RestoreCursor;
+
+/// Bytes that one import may copy besides its payload.
+const HOSTCALL_OVERHEAD_BYTES: usize = 64 * 1024;
+
+/// A live instance.
+pub(crate) struct Instance {
+    store: Store<Host>,
+    instance: Component,
+    settle: TypedFunc<(Vec<Settlement>, Option<Seed>), (bindings::Turn,)>,
+    value_bytes_max: u64,
+    engine: Arc<Shared>,
+    /// Gives the place in the pool back.
+    _permit: OwnedSemaphorePermit,
+}
+
+/// How a turn is run: what it may use, and where its output goes.
+pub(crate) struct TurnContext {
+    /// When the budget of the call is spent.
+    pub deadline: Instant,
+    /// Takes the output; given back after the turn.
+    pub ledger: Box<Ledger>,
+}
+
+/// What came of a turn.
+pub(crate) struct TurnResult {
+    /// Its report, or why there is none. Without one the instance must be thrown away.
+    pub report: Result<TurnReport, Lost>,
+    /// The ledger that was lent.
+    pub ledger: Box<Ledger>,
+}
+
+impl Instance {
+    /// A fresh instance.
+    ///
+    /// # Errors
+    ///
+    /// `unavailable` when wasmtime can't make one.
+    pub fn fresh(
+        engine: &Arc<Shared>,
+        limits: &Limits,
+        cancelled: &Arc<AtomicBool>,
+        replay_safe_tools: &Arc<[bool]>,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Self, Lost> {
+        let host = Host::new(
+            limits.memory_limit_bytes(),
+            limits.inbox_bytes(),
+            cancelled.clone(),
+            replay_safe_tools.clone(),
+        );
+        let mut store = Store::new(&engine.wasmtime, host);
+        store.limiter(|host| host);
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(|mut context| {
+            let now = Instant::now();
+            let host = context.data_mut();
+            host.check_stop(now);
+            Ok(if host.is_stop_overdue(now) { UpdateDeadline::Interrupt } else { UpdateDeadline::Continue(1) })
+        });
+        let made = engine.pre.instantiate(&mut store).and_then(|instance| {
+            let settle = instance.get_typed_func(&mut store, &engine.exports.settle)?;
+            Ok((instance, settle))
+        });
+        let (instance, settle) = made.map_err(|error| Lost {
+            kind: Kind::Unavailable,
+            error: format!("no instance could be made: {error}"),
+        })?;
+        engine.count_instantiation();
+        let value_bytes_max = limits.inbox_bytes();
+        Ok(Self { store, instance, settle, value_bytes_max, engine: engine.clone(), _permit: permit })
+    }
+
+    /// Runs the first turn.
+    pub fn start(&mut self, input: StartInput, context: TurnContext) -> TurnResult {
+        let exports = &self.engine.exports;
+        match self.instance.get_typed_func::<(StartInput,), (bindings::Turn,)>(&mut self.store, &exports.start) {
+            Ok(start) => self.turn(context, start, (input,)),
+            Err(error) => TurnResult {
+                report: Err(Lost { kind: Kind::Internal, error: error.to_string() }),
+                ledger: context.ledger,
+            },
+        }
+    }
+
+    /// Delivers replies and runs the guest on; `seed` after a restore.
+    pub fn settle(
+        &mut self,
+        replies: Vec<(RequestId, Reply)>,
+        seed: Option<Seed>,
+        context: TurnContext,
+    ) -> TurnResult {
+        let settlements = replies.into_iter().map(|(id, reply)| settlement(id, reply)).collect();
+        let settle = self.settle;
+        self.turn(context, settle, (settlements, seed))
+    }
+
+    fn turn<P>(
+        &mut self,
+        context: TurnContext,
+        function: TypedFunc<P, (bindings::Turn,)>,
+        parameters: P,
+    ) -> TurnResult
+    where
+        P: ComponentNamedList + Lower,
+    {
+        let host = self.store.data_mut();
+        host.stage = Stage::Live;
+        host.deadline = context.deadline;
+        host.ledger = Some(context.ledger);
+        host.check_stop(Instant::now());
+        self.arm(self.value_bytes_max);
+        let ticking = self.engine.ticker.tick();
+        let called = function.call(&mut self.store, parameters);
+        drop(ticking);
+        let report = match called {
+            Ok((turn,)) => self.report(turn),
+            Err(error) => Err(self.lost(&error)),
+        };
+        let ledger = self.store.data_mut().ledger.take().unwrap_or_else(|| Box::new(Ledger::new(0)));
+        TurnResult { report, ledger }
+    }
+
+    /// Before every call: the next tick runs the callback, and one import may copy no more than this.
+    fn arm(&mut self, copied_bytes_max: u64) {
+        self.store.set_epoch_deadline(1);
+        let copied = usize::try_from(copied_bytes_max).unwrap_or(usize::MAX);
+        self.store.set_hostcall_fuel(copied.saturating_add(HOSTCALL_OVERHEAD_BYTES));
+    }
+
+    fn report(&mut self, turn: bindings::Turn) -> Result<TurnReport, Lost> {
+        // Whatever the guest made of the interrupt: the flag decides.
+        if let Some((stop, _)) = self.store.data().stop {
+            return Err(stopped(stop));
+        }
+        let turn = match turn {
+            bindings::Turn::Awaiting => Turn::Awaiting,
+            bindings::Turn::Draining => Turn::Draining,
+            bindings::Turn::Finished(value) => Turn::Finished(self.value(&value)?),
+            bindings::Turn::Failed(failure) => {
+                let error = self.text(&failure.text, limits::fixed(&limits::ERROR_TEXT_BYTES))?;
+                Turn::Failed(Lost { kind: failure.kind.into(), error })
+            }
+        };
+        let host = self.store.data_mut();
+        Ok(TurnReport {
+            turn,
+            requests: std::mem::take(&mut host.requests),
+            cleared: std::mem::take(&mut host.cleared),
+        })
+    }
+
+    fn value(&self, value: &WasmList<u8>) -> Result<Box<RawValue>, Lost> {
+        if value.len() as u64 > self.value_bytes_max {
+            return Err(violation("a value that is too large"));
+        }
+        serde_json::from_slice::<&RawValue>(value.as_le_slice(&self.store))
+            .map(ToOwned::to_owned)
+            .map_err(|_| violation("a value that isn't JSON"))
+    }
+
+    fn text(&self, text: &WasmList<u8>, bytes_max: u64) -> Result<String, Lost> {
+        if text.len() as u64 > bytes_max {
+            return Err(violation("an error text that is too long"));
+        }
+        Ok(String::from_utf8_lossy(text.as_le_slice(&self.store)).into_owned())
+    }
+
+    /// Why a turn trapped. The host's own flags come before anything that the trap says.
+    fn lost(&self, error: &wasmtime::Error) -> Lost {
+        let host = self.store.data();
+        if let Some(what) = host.violation {
+            return violation(what);
+        }
+        if let Some((stop, _)) = host.stop {
+            return stopped(stop);
+        }
+        if host.memory_was_refused {
+            return Lost { kind: Kind::OutOfMemory, error: String::from("InternalError: out of memory") };
+        }
+        match error.downcast_ref::<Trap>() {
+            // The guest's own stack lies at the bottom of memory: growing past it leaves memory.
+            Some(Trap::StackOverflow | Trap::MemoryOutOfBounds) => Lost {
+                kind: Kind::StackOverflow,
+                error: String::from("RangeError: Maximum call stack size exceeded"),
+            },
+            _ => Lost { kind: Kind::Internal, error: format!("the guest trapped: {}", error.root_cause()) },
+        }
+    }
+
+    /// Shows the instance's image to `visit`, garbage collected first.
+    ///
+    /// # Errors
+    ///
+    /// As a turn that trapped: collecting is guest code, and has a budget.
+    pub fn image<T>(&mut self, deadline: Instant, visit: impl FnOnce(&[u8]) -> T) -> Result<T, Lost> {
+        self.store.data_mut().deadline = deadline;
+        self.arm(limits::fixed(&limits::IMPORT_BYTES) * 4);
+        let engine = self.engine.clone();
+        let ticking = engine.ticker.tick();
+        let image = self.call::<(bool,), (WasmList<u8>,)>(&engine.exports.image, (true,));
+        drop(ticking);
+        let (image,) = image?;
+        let bytes = image.as_le_slice(&self.store);
+        let memory_bytes = u64::from(self.engine.base.address) + bytes.len() as u64;
+        if memory_bytes > u64::from(u32::MAX) {
+            return Err(violation("an image that is too large"));
+        }
+        Ok(visit(bytes))
+    }
+
+    /// Puts a checked snapshot in place. Only in an instance that never ran.
+    ///
+    /// # Errors
+    ///
+    /// `restore_failed` when the instance can't take it.
+    pub fn restore(&mut self, cursor: RestoreCursor) -> Result<(), Lost> {
+        let failed = |why: &str| Lost { kind: Kind::RestoreFailed, error: format!("the snapshot can't be restored: {why}") };
+        if !matches!(self.store.data().stage, Stage::Fresh) {
+            return Err(failed("the instance was used already"));
+        }
+        let memory_bytes = u32::try_from(cursor.memory_bytes).map_err(|_| failed("its memory is too large"))?;
+        self.store.data_mut().stage = Stage::Restoring(cursor);
+        self.store.data_mut().deadline = far_future();
+        self.arm(0);
+        let engine = self.engine.clone();
+        self.call::<(u32,), ()>(&engine.exports.restore, (memory_bytes,))
+            .map_err(|lost| failed(&lost.error))?;
+        match std::mem::replace(&mut self.store.data_mut().stage, Stage::Live) {
+            Stage::Restoring(cursor) if cursor.is_done() => Ok(()),
+            Stage::Restoring(_) | Stage::Fresh | Stage::Live => Err(failed("the guest didn't take all of it")),
+        }
+    }
+
+    fn call<P, R>(&mut self, export: &wasmtime::component::ComponentExportIndex, parameters: P) -> Result<R, Lost>
+    where
+        P: ComponentNamedList + Lower,
+        R: ComponentNamedList + Lift,
+    {
+        let function = self.instance.get_typed_func::<P, R>(&mut self.store, export);
+        let result = function.and_then(|function| function.call(&mut self.store, parameters));
+        result.map_err(|error| self.lost(&error))
+    }
+}
+
+/// The base image that a snapshot of a fresh instance of this component would be compared with, and its address.
+pub(crate) fn base_image(
+    store: &mut Store<Host>,
+    instance: &Component,
+    exports: &crate::engine::Exports,
+) -> wasmtime::Result<(u32, Vec<u8>)> {
+    let address = instance.get_typed_func::<(), (u32,)>(&mut *store, &exports.image_base)?;
+    let (address,) = address.call(&mut *store, ())?;
+    let image = instance.get_typed_func::<(bool,), (WasmList<u8>,)>(&mut *store, &exports.image)?;
+    let (image,) = image.call(&mut *store, (false,))?;
+    Ok((address, image.as_le_slice(&*store).to_vec()))
+}
+
+/// A deadline for work that has none.
+pub(crate) fn far_future() -> Instant {
+    const A_DAY: std::time::Duration = std::time::Duration::from_secs(86_400);
+    Instant::now() + A_DAY
+}
+
+fn settlement(id: RequestId, reply: Reply) -> Settlement {
+    let outcome = match reply {
+        Reply::Value(value) => {
+            let mut json = Box::<str>::from(value).into_string().into_bytes();
+            json.push(0);
+            Ok(json)
+        }
+        Reply::Done => Ok(Vec::new()),
+        Reply::Failed { message, code } => Err(RequestError { message, code: code.map(str::to_owned) }),
+    };
+    Settlement { method: id.method.into(), number: id.number, outcome }
+}
+
+fn stopped(stop: Stop) -> Lost {
+    match stop {
+        Stop::Timeout => Lost { kind: Kind::Timeout, error: String::from("the cell computed past its time budget") },
+        Stop::Aborted => Lost { kind: Kind::Aborted, error: String::from("the execution was cancelled") },
+    }
+}
+
+fn violation(what: &str) -> Lost {
+    Lost { kind: Kind::ProtocolViolation, error: format!("the guest broke the protocol: {what}") }
+}
+
+/// A snapshot that was refused before any byte of it was used.
+pub(crate) fn refused(refusal: Refused) -> Lost {
+    Lost { kind: Kind::RestoreFailed, error: refusal.to_string() }
+}

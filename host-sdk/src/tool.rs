@@ -1,0 +1,162 @@
+//! Tools: what the embedder gives, and what one call of it gets.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use serde::de::DeserializeOwned;
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+/// Where a tool comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// The embedder's own, or a plugin's.
+    #[default]
+    Native,
+    /// The client of the current run.
+    Client,
+    /// An MCP server.
+    Mcp,
+}
+
+impl Source {
+    /// The label that the guest sees.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "openclaw",
+            Self::Client => "client",
+            Self::Mcp => "mcp",
+        }
+    }
+}
+
+/// What a tool is.
+///
+/// ```
+/// use codemode::Definition;
+/// let definition = Definition::new("read_file", "Reads one file.");
+/// assert!(!definition.replay_safe);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Definition {
+    /// Its name. Names that aren't JavaScript identifiers are repaired for the guest.
+    pub name: String,
+    /// For people and the model.
+    pub description: String,
+    /// A short title.
+    pub label: Option<String>,
+    /// Where it comes from.
+    pub source: Source,
+    /// The JSON Schema of its input, if there is one.
+    pub input_schema: Option<Value>,
+    /// The JSON Schema of its output, if there is one.
+    pub output_schema: Option<Value>,
+    /// Whether repeating a call has no effect beyond the first. Default: no.
+    pub replay_safe: bool,
+    /// Whether it must run alone among the tools of its session. Default: no.
+    pub sequential: bool,
+}
+
+impl Definition {
+    /// A tool with this name and description, and defaults for the rest.
+    pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
+        Self { name: name.into(), description: description.into(), ..Self::default() }
+    }
+}
+
+/// A failed call. The guest sees an `Error` with this message and the code `tool_error`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ToolError {
+    /// What went wrong, for the model. Keep host paths and secrets out of it.
+    pub message: String,
+}
+
+impl ToolError {
+    /// An error with this message.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
+/// What a call is told besides its input.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The id of the request, unique within the cell: `bridge:callValue:3`.
+    pub request_id: String,
+    /// Cancelled when nobody waits for the answer any more.
+    pub cancellation: CancellationToken,
+}
+
+/// The reply of a tool: compact JSON.
+pub type Output = Box<RawValue>;
+
+/// What a call runs.
+pub type ToolFuture = Pin<Box<dyn Future<Output = Result<Output, ToolError>> + Send>>;
+
+/// A tool.
+///
+/// A call runs as a task of the embedder's tokio runtime. When nobody waits for its answer any more, its token is
+/// cancelled and its future is dropped at its next await; spawn what has to finish all the same. A panic becomes a
+/// failed call.
+pub trait Tool: Send + Sync + 'static {
+    /// What it is. Asked once, when a session is built.
+    fn definition(&self) -> Definition;
+
+    /// Starts a call. `input` is compact JSON; `{}` when the guest passed nothing.
+    fn call(&self, call: Call, input: Box<RawValue>) -> ToolFuture;
+}
+
+/// A tool from a function over typed input and output.
+///
+/// ```
+/// use codemode::{Definition, from_fn};
+/// let double = from_fn(Definition::new("double", "Doubles n."), |_call, input: serde_json::Value| async move {
+///     input["n"].as_i64().map(|n| n * 2).ok_or_else(|| codemode::ToolError::new("n must be a whole number"))
+/// });
+/// ```
+pub fn from_fn<I, O, F, R>(definition: Definition, function: F) -> impl Tool
+where
+    I: DeserializeOwned + Send + 'static,
+    O: Serialize + 'static,
+    F: Fn(Call, I) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<O, ToolError>> + Send + 'static,
+{
+    FromFn { definition, function, types: std::marker::PhantomData }
+}
+
+struct FromFn<I, O, F> {
+    definition: Definition,
+    function: F,
+    types: std::marker::PhantomData<fn(I) -> O>,
+}
+
+impl<I, O, F, R> Tool for FromFn<I, O, F>
+where
+    I: DeserializeOwned + Send + 'static,
+    O: Serialize + 'static,
+    F: Fn(Call, I) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<O, ToolError>> + Send + 'static,
+{
+    fn definition(&self) -> Definition {
+        self.definition.clone()
+    }
+
+    fn call(&self, call: Call, input: Box<RawValue>) -> ToolFuture {
+        let started = parse_input(&input).map(|input| (self.function)(call, input));
+        Box::pin(async move {
+            let output = started?.await?;
+            serde_json::value::to_raw_value(&output)
+                .map_err(|error| ToolError::new(format!("the tool's output isn't JSON: {error}")))
+        })
+    }
+}
+
+/// Input may be nested as deeply as the guest's adapter allows, which is deeper than the parser's default.
+fn parse_input<I: DeserializeOwned>(input: &RawValue) -> Result<I, ToolError> {
+    let mut parser = serde_json::Deserializer::from_str(input.get());
+    parser.disable_recursion_limit();
+    I::deserialize(&mut parser).map_err(|error| ToolError::new(format!("the input doesn't fit: {error}")))
+}
