@@ -1,11 +1,12 @@
-//! The types of `wit/types.wit` as wasmtime lifts and lowers them. Written by hand, because lists stay in the guest's
-//! memory until their length is checked. wasmtime compares each with the component when it is loaded.
+//! The types of `wit/types.wit` as wasmtime lifts and lowers them. Written by hand, because shared text is lowered without
+//! a copy, and because arguments of imports (in `bridge`) stay in the guest's memory until their length is checked. What
+//! a turn returns is copied within the store's hostcall fuel. wasmtime compares each type with the component.
 
 use std::sync::Arc;
 
 use codemode_core::ids;
 use codemode_core::outcome::Kind;
-use wasmtime::component::{ComponentType, Lift, Lower, WasmList};
+use wasmtime::component::{ComponentType, Lift, Lower};
 
 #[derive(ComponentType, Lift, Lower, Clone, Copy, Debug, PartialEq, Eq)]
 #[component(enum)]
@@ -150,7 +151,7 @@ pub(crate) struct Failure {
     #[component(name = "kind")]
     pub kind: FailureKind,
     #[component(name = "text")]
-    pub text: WasmList<u8>,
+    pub text: Vec<u8>,
 }
 
 #[derive(ComponentType, Lift)]
@@ -161,7 +162,7 @@ pub(crate) enum Turn {
     #[component(name = "draining")]
     Draining,
     #[component(name = "finished")]
-    Finished(WasmList<u8>),
+    Finished(Vec<u8>),
     #[component(name = "failed")]
     Failed(Failure),
 }

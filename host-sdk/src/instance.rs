@@ -157,10 +157,9 @@ impl Instance {
         let turn = match turn {
             bindings::Turn::Awaiting => Turn::Awaiting,
             bindings::Turn::Draining => Turn::Draining,
-            bindings::Turn::Finished(value) => Turn::Finished(self.value(&value)?),
+            bindings::Turn::Finished(value) => Turn::Finished(checked_value(value)?),
             bindings::Turn::Failed(failure) => {
-                let error = self.text(&failure.text, limits::fixed(&limits::ERROR_TEXT_BYTES))?;
-                Turn::Failed(Lost { kind: failure.kind.into(), error })
+                Turn::Failed(Lost { kind: failure.kind.into(), error: checked_text(failure.text)? })
             }
         };
         let host = self.store.data_mut();
@@ -169,22 +168,6 @@ impl Instance {
             requests: std::mem::take(&mut host.requests),
             cleared: std::mem::take(&mut host.cleared),
         })
-    }
-
-    fn value(&self, value: &WasmList<u8>) -> Result<Box<RawValue>, Lost> {
-        if value.len() as u64 > self.value_bytes_max {
-            return Err(violation("a value that is too large"));
-        }
-        serde_json::from_slice::<&RawValue>(value.as_le_slice(&self.store))
-            .map(ToOwned::to_owned)
-            .map_err(|_| violation("a value that isn't JSON"))
-    }
-
-    fn text(&self, text: &WasmList<u8>, bytes_max: u64) -> Result<String, Lost> {
-        if text.len() as u64 > bytes_max {
-            return Err(violation("an error text that is too long"));
-        }
-        Ok(String::from_utf8_lossy(text.as_le_slice(&self.store)).into_owned())
     }
 
     /// Why a turn trapped. The host's own flags come before anything that the trap says.
@@ -205,7 +188,9 @@ impl Instance {
                 kind: Kind::StackOverflow,
                 error: String::from("RangeError: Maximum call stack size exceeded"),
             },
-            _ => Lost { kind: Kind::Internal, error: format!("the guest trapped: {}", error.root_cause()) },
+            Some(trap) => Lost { kind: Kind::Internal, error: format!("the guest trapped: {trap}") },
+            // What it returned or passed couldn't be read: too large, or no value of its type.
+            None => violation("a value that can't be read"),
         }
     }
 
@@ -294,6 +279,18 @@ fn settlement(id: RequestId, reply: Reply) -> Settlement {
         Reply::Failed { message, code } => Err(RequestError { message, code: code.map(str::to_owned) }),
     };
     Settlement { method: id.method.into(), number: id.number, outcome }
+}
+
+fn checked_value(value: Vec<u8>) -> Result<Box<RawValue>, Lost> {
+    let text = String::from_utf8(value).map_err(|_| violation("a value that isn't UTF-8"))?;
+    RawValue::from_string(text).map_err(|_| violation("a value that isn't JSON"))
+}
+
+fn checked_text(text: Vec<u8>) -> Result<String, Lost> {
+    if text.len() as u64 > limits::fixed(&limits::ERROR_TEXT_BYTES) {
+        return Err(violation("an error text that is too long"));
+    }
+    String::from_utf8(text).map_err(|_| violation("an error text that isn't UTF-8"))
 }
 
 fn stopped(stop: Stop) -> Lost {
