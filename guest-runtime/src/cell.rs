@@ -113,13 +113,15 @@ pub fn start(input: StartInput) -> Turn {
     turn()
 }
 
-/// The source as the body of an async arrow function. The wrapper has a line of its own, numbered zero, so that the
-/// submitted text keeps its coordinates.
+/// The source as the body of an async arrow function. The wrapper has lines of its own, so that the submitted text keeps
+/// its coordinates.
 fn evaluate(source: &[u8], file_name: &str) -> engine::Result<Value> {
+    /// Two lines before the source. The engine takes zero for "not given", so one line wouldn't do.
+    const FIRST_LINE: i32 = -1;
     let source = String::from_utf8_lossy(source);
-    let wrapped = format!("(async()=>{{\n{source}\n}})()");
+    let wrapped = format!("(\nasync()=>{{\n{source}\n}})()");
     let file_name = CString::new(file_name).unwrap_or_default();
-    engine::evaluate(&wrapped, &file_name, 0)
+    engine::evaluate(&wrapped, &file_name, FIRST_LINE)
 }
 
 fn refused_source(file_name: &str) -> Turn {

@@ -37,6 +37,7 @@ impl bindings::Guest for Exports {
         use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
         static IS_BUILT: AtomicBool = AtomicBool::new(false);
         assert!(!IS_BUILT.swap(true, Relaxed), "the base state is built once");
+        snapshot::run_constructors();
         engine::build();
         engine::enter();
         engine::Primordials::capture();

@@ -160,6 +160,10 @@ fn frame(line: &str, file_name: &str) -> Option<String> {
     if !is_number(row) || !is_number(column) || row == "0" {
         return None;
     }
+    // The script around the cell.
+    if name == "<eval>" {
+        return None;
+    }
     Some(if name.is_empty() || name == "<anonymous>" {
         format!("    at {place}")
     } else {

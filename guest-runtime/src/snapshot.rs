@@ -127,6 +127,15 @@ unsafe extern "C" fn cabi_realloc(old: *mut u8, old_length: usize, align: usize,
     block
 }
 
+/// Runs the constructors of the C library. Where nobody calls them, the linker makes every export do it on every call.
+pub fn run_constructors() {
+    unsafe extern "C" {
+        fn __wasm_call_ctors();
+    }
+    // Safety: called once, before anything else.
+    unsafe { __wasm_call_ctors() };
+}
+
 /// Zeroes the stack below the caller, so that what building the base state left there isn't part of the component.
 pub fn zero_stack() {
     /// Room for the frames that are still in use.

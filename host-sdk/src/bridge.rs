@@ -14,6 +14,7 @@ use wasmtime::component::{Linker, LinkerInstance, WasmList};
 use wasmtime::{ResourceLimiter, StoreContextMut};
 
 use crate::bindings::Datetime;
+use crate::instance::far_future;
 use crate::snapshot::RestoreCursor;
 
 /// Why a turn has to stop.
@@ -75,7 +76,7 @@ impl Host {
             cleared: Vec::new(),
             ledger: None,
             stop: None,
-            deadline: Instant::now(),
+            deadline: far_future(),
             cancelled,
             violation: None,
             memory_was_refused: false,

@@ -19,7 +19,7 @@ use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationCon
 use crate::alarms::Alarms;
 use crate::bridge::{self, Host};
 use crate::drive::Drive;
-use crate::instance::{base_image, far_future};
+use crate::instance::base_image;
 use crate::session::SessionBuilder;
 use crate::snapshot::BaseImage;
 use crate::snapshot::store::ParkedStore;
@@ -374,8 +374,7 @@ fn measure_base(
     component: Digest,
 ) -> wasmtime::Result<BaseImage> {
     let limit = limits::MEMORY_LIMIT_BYTES.max;
-    let mut host = Host::new(limit, limit, Arc::default(), Arc::default());
-    host.deadline = far_future();
+    let host = Host::new(limit, limit, Arc::default(), Arc::default());
     let mut store = Store::new(engine, host);
     store.set_epoch_deadline(u64::MAX / 2);
     store.set_hostcall_fuel(usize::MAX);

@@ -17,7 +17,7 @@ pub struct Case {
     /// What `exec` gets as `language`.
     pub language: String,
     /// The source.
-    pub code: String,
+    pub code: Option<String>,
     /// Makes the source by repetition.
     pub code_repeat: Option<Repeated>,
     /// The whole input of `exec`.

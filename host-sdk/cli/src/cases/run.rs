@@ -147,7 +147,8 @@ impl<'a> Run<'a> {
                     Ok(other) => other,
                     Err(why) => return vec![why],
                 };
-                let is_first_cell = other.is_none() && step.run_id.is_none();
+                let has_ended = matches!(self.last.get("status").and_then(Value::as_str), Some("completed" | "failed"));
+                let is_first_cell = other.is_none() && step.run_id.is_none() && !has_ended;
                 let execution = other.as_ref().unwrap_or(&self.session).wait(&id);
                 let (text, took) = timed(execution, step.cancel_after_ms).await;
                 if !is_first_cell {
@@ -184,7 +185,7 @@ impl<'a> Run<'a> {
     }
 
     async fn exec(&mut self, cancel_after_ms: Option<u64>) {
-        let source = self.case.code_repeat.as_ref().map_or_else(|| self.case.code.clone(), super::format::Repeated::expand);
+        let source = self.case.code_repeat.as_ref().map_or_else(|| self.case.code.clone().unwrap_or_default(), super::format::Repeated::expand);
         let input = self.case.exec_input.clone().unwrap_or_else(|| {
             let mut input = json!({"code": source, "language": self.case.language});
             if let Some(typecheck) = self.case.typecheck {
