@@ -157,13 +157,13 @@ fn frame(line: &str, file_name: &str) -> Option<String> {
     let position = place.strip_prefix(file_name)?.strip_prefix(':')?;
     let (row, column) = position.split_once(':')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_number(row) || !is_number(column) || row == "0" {
-        return None;
-    }
     // The script around the cell.
-    if name == "<eval>" {
+    if !is_number(row) || !is_number(column) || name == "<eval>" {
         return None;
     }
+    // The engine notes positions of calls and throws. Before the first of them it only knows where the cell starts, and
+    // that is the wrapper's own line.
+    let place = if row == "0" { format!("{file_name}:1:1") } else { place.to_owned() };
     Some(if name.is_empty() || name == "<anonymous>" {
         format!("    at {place}")
     } else {
