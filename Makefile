@@ -12,7 +12,7 @@ LOCAL_SDK := $(CURDIR)/target/wasi-sdk
 export WASI_SDK ?= $(LOCAL_SDK)
 export LIBCLANG_PATH ?= $(shell cat $(LOCAL_SDK)/libclang-path 2>/dev/null)
 GUEST_ENV = CC_wasm32_wasip2=$(WASI_SDK)/bin/clang AR_wasm32_wasip2=$(WASI_SDK)/bin/ar \
-	CFLAGS_wasm32_wasip2="--sysroot=$(WASI_SDK)/share/wasi-sysroot -include $(CURDIR)/guest-runtime/c/engine_config.h"
+	CFLAGS_wasm32_wasip2="--sysroot=$(WASI_SDK)/share/wasi-sysroot -include $(CURDIR)/guest-runtime/c/engine_config.h -mcpu=lime1 -msimd128"
 # The stack comes first in memory (the snapshot starts above it); the builder makes the component itself.
 GUEST_RUSTFLAGS := -C link-arg=--skip-wit-component -C link-arg=--stack-first -C link-arg=-zstack-size=1048576
 

@@ -25,7 +25,10 @@ impl Bench {
         let engine = Engine::new(EngineConfig::default()).expect("an engine");
         let events = Events::default();
         let seen = events.clone();
-        let echo = |name: &str| from_fn(Definition::new(name, "Echoes its input."), |_, input: Value| async move { Ok(input) });
+        let echo = |name: &str| {
+            let definition = Definition { non_blocking: true, ..Definition::new(name, "Echoes its input.") };
+            from_fn(definition, |_, input: Value| async move { Ok(input) })
+        };
         let session = engine
             .session()
             .runtime(runtime.handle().clone())

@@ -13,6 +13,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::{Relaxed, SeqCst}, comp
 use crate::engine;
 
 const WASM_PAGE_BYTES: usize = 65_536;
+/// A heap is collected before its image is taken when it holds more than this.
+const COLLECTED_FROM_BYTES: usize = 1024 * 1024;
 
 unsafe extern "C" {
     /// Set by the linker: the end of the stack, which it puts first, and the start of everything else.
@@ -52,7 +54,9 @@ extern "C" fn image_base() -> u32 {
 
 #[unsafe(export_name = "codemode:cell/snapshot@0.1.0#image")]
 extern "C" fn image(collect: i32) -> *const List {
-    if collect != 0 {
+    // A small heap is mostly the base state: collecting moves its objects between lists, which costs more dirty pages
+    // than the garbage of a small cell does.
+    if collect != 0 && engine::heap::used() > COLLECTED_FROM_BYTES {
         engine::enter();
         engine::collect_garbage();
     }

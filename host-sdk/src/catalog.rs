@@ -33,6 +33,8 @@ pub(crate) struct Catalog {
     /// What the guest gets, as JSON; empty without tools.
     pub metadata: Arc<[u8]>,
     pub replay_safe: Arc<[bool]>,
+    /// Whether any tool is sequential.
+    pub has_sequential: bool,
     /// A sequential tool holds it alone, any other shares it.
     pub turnstile: Arc<RwLock<()>>,
 }
@@ -99,7 +101,9 @@ impl Catalog {
         let sources =
             SourceCounts { openclaw: count(Source::Native), mcp: count(Source::Mcp), client: count(Source::Client) };
         let replay_safe = entries.iter().map(|entry| entry.definition.replay_safe).collect();
-        Self { metadata: metadata(&entries), replay_safe, sources, diagnostics, entries, turnstile: Arc::default() }
+        let has_sequential = entries.iter().any(|entry| entry.definition.sequential);
+        let metadata = metadata(&entries);
+        Self { metadata, replay_safe, sources, diagnostics, entries, has_sequential, turnstile: Arc::default() }
     }
 }
 

@@ -19,15 +19,13 @@ use tokio::sync::oneshot;
 
 use crate::alarms::AlarmId;
 use crate::bindings::{GuestLimits, Seed, StartInput};
-use crate::dispatch::{self, Running};
+use crate::dispatch::{self, Dispatched, Running};
 use crate::engine::{Shared, Slot};
 use crate::instance::{Instance, TurnContext, TurnResult, refused};
 use crate::session::{CellEvent, Inner as Session};
 use crate::source::GuestSource;
+use crate::workers::WATCH;
 
-/// How long a worker watches for a reply before it gives the cell back to its future. Waking a sleeping thread takes
-/// longer than most quick tools do.
-const WATCH: Duration = Duration::from_micros(40);
 
 /// Reaches a cell from outside.
 pub(crate) struct Reins {
@@ -184,9 +182,9 @@ impl Drive {
 
     fn perform(&mut self, action: Action) -> Flow {
         match action {
-            Action::Start | Action::Settle(_) if self.instance.is_none() => return self.with_instance(action),
+            Action::Start | Action::Settle if self.instance.is_none() => return self.with_instance(action),
             Action::Start => self.start(),
-            Action::Settle(replies) => self.settle(replies, None),
+            Action::Settle => self.settle(None),
             Action::TakeSlot => match self.engine.take_slot() {
                 Ok(slot) => {
                     self.slot = Some(slot);
@@ -230,10 +228,9 @@ impl Drive {
         });
         match (restored, action) {
             (Err(lost), _) => self.feed(Event::TurnLost(lost)),
-            (Ok(instance), Action::Settle(replies)) => {
+            (Ok(instance), Action::Settle) => {
                 self.instance = Some(instance);
-                let seed = seed();
-                self.settle(replies, Some(seed));
+                self.settle(Some(seed()));
             }
             (Ok(instance), _) => {
                 self.instance = Some(instance);
@@ -256,7 +253,15 @@ impl Drive {
         self.turn(|instance, context| instance.start(input, context));
     }
 
-    fn settle(&mut self, replies: Vec<(RequestId, Reply)>, seed: Option<Seed>) {
+    fn settle(&mut self, seed: Option<Seed>) {
+        while let Ok(event) = self.events.try_recv() {
+            self.feed(event);
+        }
+        // One of these events may have closed the cell.
+        if self.cell.is_closed() {
+            return;
+        }
+        let replies = self.cell.take_replies();
         for (id, _) in &replies {
             self.running.remove(id);
         }
@@ -280,7 +285,13 @@ impl Drive {
         let running = match payload {
             Payload::Tool { index, arguments } => {
                 self.session.count_call();
-                dispatch::tool(&self.session, id, index, arguments, events)
+                match dispatch::tool(&self.session, id, index, arguments, events) {
+                    Dispatched::Running(running) => Some(running),
+                    Dispatched::Replied(reply) => {
+                        self.feed(Event::Settled(id, reply));
+                        None
+                    }
+                }
             }
             Payload::Timer { delay_ms } => {
                 let at = Instant::now() + Duration::from_millis(delay_ms);

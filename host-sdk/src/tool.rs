@@ -57,6 +57,10 @@ pub struct Definition {
     pub replay_safe: bool,
     /// Whether it must run alone among the tools of its session. Default: no.
     pub sequential: bool,
+    /// A promise that a call never blocks its thread: it answers at once, or it awaits. Such a call is polled once where
+    /// the guest runs, which saves two switches of threads when it answers at once. A tool that breaks the promise holds
+    /// up its cell past the cell's budget. Default: no.
+    pub non_blocking: bool,
 }
 
 impl Definition {

@@ -2,12 +2,17 @@
 //! panics takes nothing with it but itself.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 use codemode_core::limits;
-use crossbeam_channel::{Receiver, Sender, TrySendError};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
 
 /// wasm may use 10 MiB of it, host code called from wasm the rest.
 const STACK_BYTES: usize = 16 * 1024 * 1024;
+
+/// How long a worker watches for more to do before it sleeps, and for a reply before it gives a cell back to its future.
+/// Waking a sleeping thread takes longer than most of what it would wait for.
+pub(crate) const WATCH: Duration = Duration::from_micros(40);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -64,8 +69,20 @@ impl Workers {
 }
 
 fn work(jobs: &Receiver<Job>) {
-    for job in jobs {
+    while let Some(job) = next(jobs) {
         // The panic was reported by the hook; whoever waits for the job sees its channel close.
         drop(catch_unwind(AssertUnwindSafe(job)));
     }
+}
+
+fn next(jobs: &Receiver<Job>) -> Option<Job> {
+    let watched_since = Instant::now();
+    while watched_since.elapsed() <= WATCH {
+        match jobs.try_recv() {
+            Ok(job) => return Some(job),
+            Err(TryRecvError::Empty) => std::thread::yield_now(),
+            Err(TryRecvError::Disconnected) => return None,
+        }
+    }
+    jobs.recv().ok()
 }

@@ -26,6 +26,11 @@ pub fn set_limit(bytes: usize) {
     LIMIT.store(bytes, Relaxed);
 }
 
+/// Bytes that the engine holds.
+pub fn used() -> usize {
+    USED.load(Relaxed)
+}
+
 /// Whether an allocation was ever refused. A cell may catch that and go on, so this alone decides nothing.
 pub fn limit_was_hit() -> bool {
     LIMIT_HIT.load(Relaxed)

@@ -152,6 +152,17 @@ impl Cell {
         self.options.restart_safe && self.requests.values().all(|entry| entry.replay_safe)
     }
 
+    /// The replies to deliver in the turn that is about to run, in the order in which they came. Everything that has
+    /// settled by then goes along, so that calls which end together cost one turn.
+    pub fn take_replies(&mut self) -> Vec<(RequestId, Reply)> {
+        let replies: Vec<(RequestId, Reply)> = self.replies.drain(..).collect();
+        self.reply_bytes = 0;
+        for (id, _) in &replies {
+            self.requests.remove(id);
+        }
+        replies
+    }
+
     /// Takes note of `event` at `now`, and says what to do.
     pub fn handle(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match event {
@@ -432,14 +443,9 @@ impl Cell {
     }
 
     fn settle(&mut self) -> Vec<Action> {
-        let replies: Vec<(RequestId, Reply)> = self.replies.drain(..).collect();
-        self.reply_bytes = 0;
-        for (id, _) in &replies {
-            self.requests.remove(id);
-        }
         self.phase = Phase::Turning;
         self.has_instance = true;
-        vec![Action::Settle(replies)]
+        vec![Action::Settle]
     }
 
     fn park_or_suspend(&mut self) -> Vec<Action> {

@@ -157,8 +157,9 @@ impl Reply {
 pub enum Action {
     /// Run the first turn; answer with `TurnEnded` or `TurnLost`.
     Start,
-    /// Run a turn that delivers these, in an instance restored first if there is none; answer likewise.
-    Settle(Vec<(RequestId, Reply)>),
+    /// Run a turn that delivers what [`super::Cell::take_replies`] gives at that moment, in an instance restored first if
+    /// there is none; answer likewise.
+    Settle,
     /// Take a slot; answer with `SlotTaken` or `SlotRefused`.
     TakeSlot,
     /// Carry out a request; answer with `Settled` some time.

@@ -37,15 +37,16 @@ fn ended(turn: Turn, requests: Vec<Request>) -> Event {
 
 fn begun(options: Options) -> Cell {
     let mut cell = Cell::new(&Limits::default(), options, Budget::start(MS(10_000), MS(0)));
-    assert_eq!(names(&cell.begin()), ["start"]);
+    let begun = cell.begin();
+    assert_eq!(names(&mut cell, &begun), ["start"]);
     cell
 }
 
 /// Actions in short.
-fn names(actions: &[Action]) -> Vec<String> {
+fn names(cell: &mut Cell, actions: &[Action]) -> Vec<String> {
     let name = |action: &Action| match action {
         Action::Start => "start".to_owned(),
-        Action::Settle(replies) => format!("settle {}", replies.len()),
+        Action::Settle => format!("settle {}", cell.take_replies().len()),
         Action::TakeSlot => "take slot".to_owned(),
         Action::Dispatch(request) => format!("dispatch {}", request.id),
         Action::Cancel(id) => format!("cancel {id}"),
@@ -58,7 +59,8 @@ fn names(actions: &[Action]) -> Vec<String> {
 }
 
 fn check(cell: &mut Cell, event: Event, expected: &[&str]) {
-    assert_eq!(names(&cell.handle(event, MS(1))), expected);
+    let actions = cell.handle(event, MS(1));
+    assert_eq!(names(cell, &actions), expected);
 }
 
 #[test]
@@ -173,6 +175,17 @@ fn a_failed_turn_dispatches_nothing_and_drains_what_runs() {
 }
 
 #[test]
+fn replies_that_come_before_the_turn_runs_go_along() {
+    let mut cell = begun(Options::default());
+    cell.handle(ended(Turn::Awaiting, vec![tool(1), tool(2)]), MS(1));
+    cell.handle(Event::SlotTaken, MS(1));
+    let actions = cell.handle(Event::Settled(id(Method::CallValue, 2), Reply::Done), MS(1));
+    check(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), &[]);
+    assert_eq!(names(&mut cell, &actions), ["settle 2"]);
+    check(&mut cell, ended(Turn::Finished(raw("1")), vec![]), &["completed 1"]);
+}
+
+#[test]
 fn a_cancelled_timer_is_not_delivered() {
     let mut cell = begun(Options::default());
     cell.handle(ended(Turn::Awaiting, vec![timer(1), tool(1)]), MS(1));
@@ -210,8 +223,8 @@ fn a_reply_beyond_the_inbox_becomes_a_rejection() {
         cell.handle(Event::SlotTaken, MS(1));
         let value = raw(&format!("\"{}\"", "x".repeat(length - 2)));
         let actions = cell.handle(Event::Settled(id(Method::CallValue, 1), Reply::Value(value)), MS(1));
-        let [Action::Settle(replies)] = actions.as_slice() else { panic!("{actions:?}") };
-        assert_eq!(matches!(replies.as_slice(), [(_, Reply::Value(_))]), fits, "{length} bytes");
+        let [Action::Settle] = actions.as_slice() else { panic!("{actions:?}") };
+        assert_eq!(matches!(cell.take_replies().as_slice(), [(_, Reply::Value(_))]), fits, "{length} bytes");
     }
 }
 
@@ -293,8 +306,8 @@ impl Run {
         let seed = self.seed;
         assert!(!self.is_over, "seed {seed}: something happened after the end");
         match action {
-            Action::Settle(replies) => {
-                for (settled, _) in replies {
+            Action::Settle => {
+                for (settled, _) in self.cell.take_replies() {
                     let place = self.pending.iter().position(|pending| *pending == settled);
                     self.pending.swap_remove(place.unwrap_or_else(|| panic!("seed {seed}: {settled} settled twice")));
                 }
