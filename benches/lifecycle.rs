@@ -26,8 +26,7 @@ impl Bench {
         let events = Events::default();
         let seen = events.clone();
         let echo = |name: &str| {
-            let definition = Definition { non_blocking: true, ..Definition::new(name, "Echoes its input.") };
-            from_fn(definition, |_, input: Value| async move { Ok(input) })
+            from_fn(Definition::new(name, "Echoes its input."), |_, input: Value| async move { Ok(input) })
         };
         let session = engine
             .session()
@@ -35,6 +34,10 @@ impl Bench {
             .tool(echo("echo"))
             .tool(echo("lookup"))
             .tool(echo("search"))
+            .tool(from_fn(Definition::new("task", "Echoes its input, later."), |_, input: Value| async move {
+                tokio::task::yield_now().await;
+                Ok(input)
+            }))
             .observer(move |event| seen.lock().expect("no panic").push(*event))
             .build()
             .expect("a session");
@@ -88,6 +91,16 @@ fn lifecycle(criterion: &mut Criterion) {
             began.elapsed() / ROUND_TRIPS
         });
     });
+    let as_task = source.replace("echo(", "task(");
+    criterion.bench_function("tool round trip, as a task", |bencher| {
+        bencher.iter_custom(|times| {
+            let began = Instant::now();
+            for _ in 0..times {
+                bench.exec(&as_task);
+            }
+            began.elapsed() / ROUND_TRIPS
+        });
+    });
     criterion.bench_function("park", |bencher| {
         bencher.iter_custom(|times| (0..times).filter_map(|_| parked(&bench.park_once(ONE_TOOL))).map(|(_, took)| took).sum());
     });
@@ -96,11 +109,11 @@ fn lifecycle(criterion: &mut Criterion) {
     });
     let fib = "const fib = n => n < 2 ? n : fib(n - 1) + fib(n - 2); return fib(27)";
     criterion.bench_function("fib(27)", |bencher| bencher.iter(|| bench.exec(fib)));
-    table(&bench, &source, fib);
+    table(&bench, &source, &as_task, fib);
 }
 
 /// The figures in one place, each the median of a run of its own.
-fn table(bench: &Bench, round_trips: &str, fib: &str) {
+fn table(bench: &Bench, round_trips: &str, as_tasks: &str, fib: &str) {
     const TIMES: usize = 200;
     let median = |mut samples: Vec<Duration>| {
         samples.sort_unstable();
@@ -114,6 +127,7 @@ fn table(bench: &Bench, round_trips: &str, fib: &str) {
     let start = timed(20, &|| drop(Engine::new(EngineConfig::default())));
     let cold = timed(TIMES, &|| drop(bench.exec("return 1+2")));
     let trip = timed(20, &|| drop(bench.exec(round_trips))) / ROUND_TRIPS;
+    let task_trip = timed(20, &|| drop(bench.exec(as_tasks))) / ROUND_TRIPS;
     let compute = timed(10, &|| drop(bench.exec(fib)));
     let park = median(runs.iter().filter_map(|events| parked(events)).map(|(_, took)| took).collect());
     let resume = median(runs.iter().filter_map(|events| resumed(events)).collect());
@@ -122,11 +136,12 @@ fn table(bench: &Bench, round_trips: &str, fib: &str) {
     println!("engine start                 {start:>10.1?}");
     println!("cold cell                    {cold:>10.1?}");
     println!("tool round trip              {trip:>10.1?}");
+    println!("tool round trip, as a task   {task_trip:>10.1?}");
     println!("park                         {park:>10.1?}");
     println!("resume                       {resume:>10.1?}");
     println!("fib(27)                      {compute:>10.1?}");
     println!("parked one-tool cell         {bytes:>10} bytes, {} pages of {}", bytes / 4_096, statistics.base_image_bytes / 4_096);
-    println!("instances from a pool        {:>10}", statistics.is_pooling);
+    println!("pool                         {:?}", statistics.pool);
 }
 
 criterion_group! {

@@ -4,11 +4,13 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use codemode_core::cell::{Event, Reply};
 use codemode_core::ids::RequestId;
 use serde_json::value::RawValue;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -19,10 +21,18 @@ use crate::tool::{Call, Tool, ToolFuture};
 
 /// A request that is being carried out.
 pub(crate) enum Running {
-    /// A tool's task.
-    Task { task: AbortHandle, cancellation: CancellationToken },
+    /// A tool's call.
+    Task { task: Task, cancellation: CancellationToken },
     /// A timer.
     Alarm(AlarmId),
+}
+
+/// Where a tool's call runs.
+pub(crate) enum Task {
+    /// As a task from the start.
+    Spawned(AbortHandle),
+    /// On the starter first; then as a task, if it didn't end there.
+    Started(Arc<OnceLock<AbortHandle>>),
 }
 
 impl Running {
@@ -31,57 +41,104 @@ impl Running {
         match self {
             Self::Task { task, cancellation } => {
                 cancellation.cancel();
-                task.abort();
+                match task {
+                    Task::Spawned(task) => task.abort(),
+                    Task::Started(task) => {
+                        if let Some(task) = task.get() {
+                            task.abort();
+                        }
+                    }
+                }
             }
             Self::Alarm(alarm) => alarms.cancel(alarm),
         }
     }
 }
 
-/// How a dispatched request stands.
-pub(crate) enum Dispatched {
-    /// It is being carried out; its reply arrives as an event.
-    Running(Running),
-    /// It is done.
-    Replied(Reply),
-}
-
-/// Starts a call of the tool at `index`.
+/// Starts a call of the tool at `index`; its reply arrives as an event.
 pub(crate) fn tool(
     session: &Session,
     id: RequestId,
     index: u32,
     arguments: Box<RawValue>,
     events: UnboundedSender<Event>,
-) -> Dispatched {
-    let Some(entry) = usize::try_from(index).ok().and_then(|index| session.catalog.entries.get(index)) else {
-        // The import has checked the index already.
-        return Dispatched::Replied(failed("there is no such tool"));
-    };
+) -> Option<Running> {
+    let entry = usize::try_from(index).ok().and_then(|index| session.catalog.entries.get(index))?;
     let cancellation = CancellationToken::new();
     let call = Call { request_id: id.to_string(), cancellation: cancellation.clone() };
     let input = if arguments.get() == "null" { no_input() } else { arguments };
     let tool = entry.tool.clone();
-    let task = if entry.definition.non_blocking && !session.catalog.has_sequential {
-        let _inside = session.runtime.enter();
-        let mut future = CatchPanic::start(&*tool, call, input);
-        // Nobody is woken by this poll; a task polls again before it waits.
-        match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(reply) => return Dispatched::Replied(reply),
-            Poll::Pending => session.runtime.spawn(async move { settle(&events, id, future.await) }),
-        }
-    } else {
-        let (turnstile, is_sequential) = (session.catalog.turnstile.clone(), entry.definition.sequential);
-        session.runtime.spawn(async move {
+    let is_sequential = entry.definition.sequential;
+    if session.catalog.has_sequential {
+        let turnstile = session.catalog.turnstile.clone();
+        let task = session.runtime.spawn(async move {
             let (_alone, _shared) = if is_sequential {
                 (Some(turnstile.write_owned().await), None)
             } else {
                 (None, Some(turnstile.read_owned().await))
             };
             settle(&events, id, CatchPanic::start(&*tool, call, input).await);
-        })
+        });
+        return Some(Running::Task { task: Task::Spawned(task.abort_handle()), cancellation });
+    }
+    let task = Arc::new(OnceLock::new());
+    let start = Start {
+        tool,
+        call,
+        input,
+        id,
+        events,
+        runtime: session.runtime.clone(),
+        cancellation: cancellation.clone(),
+        task: task.clone(),
     };
-    Dispatched::Running(Running::Task { task: task.abort_handle(), cancellation })
+    let task = match session.engine.starter.try_run(start, Start::here) {
+        Ok(()) => Task::Started(task),
+        Err(start) => Task::Spawned(start.as_task()),
+    };
+    Some(Running::Task { task, cancellation })
+}
+
+/// A call that is about to start.
+struct Start {
+    tool: Arc<dyn Tool>,
+    call: Call,
+    input: Box<RawValue>,
+    id: RequestId,
+    events: UnboundedSender<Event>,
+    runtime: Handle,
+    cancellation: CancellationToken,
+    /// Where the task is found, once there is one.
+    task: Arc<OnceLock<AbortHandle>>,
+}
+
+impl Start {
+    /// Takes the first step on this thread; what doesn't end with it becomes a task.
+    fn here(self) {
+        let (events, id) = (self.events, self.id);
+        let inside = self.runtime.enter();
+        let mut future = CatchPanic::start(&*self.tool, self.call, self.input);
+        // Nobody is woken by this poll: a task polls again before it waits.
+        let first = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()));
+        drop(inside);
+        match first {
+            Poll::Ready(reply) => settle(&events, id, reply),
+            Poll::Pending => {
+                let task = self.runtime.spawn(async move { settle(&events, id, future.await) }).abort_handle();
+                // Whoever stops the call cancels the token, then looks for the task: one of the two sees the other.
+                let task = self.task.get_or_init(|| task);
+                if self.cancellation.is_cancelled() {
+                    task.abort();
+                }
+            }
+        }
+    }
+
+    /// Runs all of it as a task.
+    fn as_task(self) -> AbortHandle {
+        let Self { tool, call, input, id, events, runtime, .. } = self;
+        runtime.spawn(async move { settle(&events, id, CatchPanic::start(&*tool, call, input).await) }).abort_handle()
+    }
 }
 
 fn settle(events: &UnboundedSender<Event>, id: RequestId, reply: Reply) {

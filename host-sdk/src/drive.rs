@@ -19,12 +19,12 @@ use tokio::sync::oneshot;
 
 use crate::alarms::AlarmId;
 use crate::bindings::{GuestLimits, Seed, StartInput};
-use crate::dispatch::{self, Dispatched, Running};
+use crate::dispatch::{self, Running};
 use crate::engine::{Shared, Slot};
 use crate::instance::{Instance, TurnContext, TurnResult, refused};
 use crate::session::{CellEvent, Inner as Session};
 use crate::source::GuestSource;
-use crate::workers::WATCH;
+use crate::watch::Watch;
 
 
 /// Reaches a cell from outside.
@@ -168,15 +168,14 @@ impl Drive {
 
     /// An event that is there, or comes very soon.
     fn next_event(&mut self) -> Option<Event> {
-        let watched_since = Instant::now();
+        let mut watch = Watch::begin();
         loop {
             if let Ok(event) = self.events.try_recv() {
                 return Some(event);
             }
-            if self.running.is_empty() || self.engine.workers.is_contended() || watched_since.elapsed() > WATCH {
+            if self.running.is_empty() || self.engine.workers.is_contended() || !watch.goes_on() {
                 return None;
             }
-            std::thread::yield_now();
         }
     }
 
@@ -285,13 +284,9 @@ impl Drive {
         let running = match payload {
             Payload::Tool { index, arguments } => {
                 self.session.count_call();
-                match dispatch::tool(&self.session, id, index, arguments, events) {
-                    Dispatched::Running(running) => Some(running),
-                    Dispatched::Replied(reply) => {
-                        self.feed(Event::Settled(id, reply));
-                        None
-                    }
-                }
+                let running = dispatch::tool(&self.session, id, index, arguments, events);
+                debug_assert!(running.is_some(), "the import checks that the tool exists");
+                running
             }
             Payload::Timer { delay_ms } => {
                 let at = Instant::now() + Duration::from_millis(delay_ms);

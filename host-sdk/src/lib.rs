@@ -22,8 +22,10 @@ mod instance;
 mod session;
 mod snapshot;
 mod source;
+mod starter;
 mod ticker;
 mod tool;
+mod watch;
 mod workers;
 
 pub use catalog::Diagnostic;
@@ -31,6 +33,6 @@ pub use codemode_core::ids::{Owner, RunId};
 pub use codemode_core::input::{ExecInput, Language};
 pub use codemode_core::limits::{LimitError, Limits};
 pub use codemode_core::outcome::{ErrorCode, Failure, FailurePhase, Kind, Outcome, PendingCall, Status, WaitReason};
-pub use engine::{Engine, EngineConfig, EngineError, Statistics};
+pub use engine::{Engine, EngineConfig, EngineError, PoolReset, Statistics};
 pub use session::{CancelHandle, CellEvent, Execution, Session, SessionBuilder, SessionError};
 pub use tool::{Call, Definition, Output, Source, Tool, ToolError, ToolFuture, from_fn};

@@ -57,10 +57,6 @@ pub struct Definition {
     pub replay_safe: bool,
     /// Whether it must run alone among the tools of its session. Default: no.
     pub sequential: bool,
-    /// A promise that a call never blocks its thread: it answers at once, or it awaits. Such a call is polled once where
-    /// the guest runs, which saves two switches of threads when it answers at once. A tool that breaks the promise holds
-    /// up its cell past the cell's budget. Default: no.
-    pub non_blocking: bool,
 }
 
 impl Definition {
@@ -102,7 +98,8 @@ pub type ToolFuture = Pin<Box<dyn Future<Output = Result<Output, ToolError>> + S
 
 /// A tool.
 ///
-/// A call runs as a task of the embedder's tokio runtime. When nobody waits for its answer any more, its token is
+/// A call runs as a task of the embedder's tokio runtime; its first step may run on a thread of ours, inside of that
+/// runtime. When nobody waits for its answer any more, its token is
 /// cancelled and its future is dropped at its next await; spawn what has to finish all the same. A panic becomes a
 /// failed call.
 pub trait Tool: Send + Sync + 'static {

@@ -2,17 +2,14 @@
 //! panics takes nothing with it but itself.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
 
 use codemode_core::limits;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
 
+use crate::watch::Watch;
+
 /// wasm may use 10 MiB of it, host code called from wasm the rest.
 const STACK_BYTES: usize = 16 * 1024 * 1024;
-
-/// How long a worker watches for more to do before it sleeps, and for a reply before it gives a cell back to its future.
-/// Waking a sleeping thread takes longer than most of what it would wait for.
-pub(crate) const WATCH: Duration = Duration::from_micros(40);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -76,13 +73,13 @@ fn work(jobs: &Receiver<Job>) {
 }
 
 fn next(jobs: &Receiver<Job>) -> Option<Job> {
-    let watched_since = Instant::now();
-    while watched_since.elapsed() <= WATCH {
+    let mut watch = Watch::begin();
+    loop {
         match jobs.try_recv() {
             Ok(job) => return Some(job),
-            Err(TryRecvError::Empty) => std::thread::yield_now(),
+            Err(TryRecvError::Empty) if watch.goes_on() => {}
+            Err(TryRecvError::Empty) => return jobs.recv().ok(),
             Err(TryRecvError::Disconnected) => return None,
         }
     }
-    jobs.recv().ok()
 }

@@ -69,7 +69,6 @@ pub fn tools(mocks: &[MockTool], calls: &Calls) -> Result<Vec<Arc<dyn Tool>>, St
                     output_schema: mock.output_schema.clone(),
                     replay_safe: mock.replay_safe,
                     sequential: mock.sequential,
-                    non_blocking: false,
                 },
                 behaviour: mock.behaviour.clone(),
                 calls: calls.clone(),
