@@ -1,7 +1,10 @@
-# One word per intent; `make help` lists them.
+# One word per intent; `make help` lists them. On a fresh machine `make run` and `make test` are enough.
 SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
 CARGO ?= cargo
-# One profile for the builder, the tests and the command line: wasmtime is compiled once.
+
+# One profile for the builder of the guest, the tests and the command line: wasmtime is compiled once.
 PROFILE := release
 OUT := target/$(PROFILE)
 GUEST_OUT := $(CURDIR)/target/guest-artifacts
@@ -10,29 +13,65 @@ GUEST_CORE := target/wasm32-wasip2/guest/codemode_guest.wasm
 # A wasi-sdk of your own is honoured; else `make setup` puts one together from the system's clang and libraries.
 LOCAL_SDK := $(CURDIR)/target/wasi-sdk
 export WASI_SDK ?= $(LOCAL_SDK)
-export LIBCLANG_PATH ?= $(shell cat $(LOCAL_SDK)/libclang-path 2>/dev/null)
-GUEST_ENV = CC_wasm32_wasip2=$(WASI_SDK)/bin/clang AR_wasm32_wasip2=$(WASI_SDK)/bin/ar \
-	CFLAGS_wasm32_wasip2="--sysroot=$(WASI_SDK)/share/wasi-sysroot -include $(CURDIR)/guest-runtime/c/engine_config.h -mcpu=lime1 -msimd128"
+GUEST_CFLAGS := --sysroot=$(WASI_SDK)/share/wasi-sysroot -mcpu=lime1 -msimd128 \
+	-include $(CURDIR)/guest-runtime/c/engine_config.h
 # The stack comes first in memory (the snapshot starts above it); the builder makes the component itself.
 GUEST_RUSTFLAGS := -C link-arg=--skip-wit-component -C link-arg=--stack-first -C link-arg=-zstack-size=1048576
+# Found when it is used: `setup` may have to install it first.
+GUEST_CARGO = LIBCLANG_PATH="$${LIBCLANG_PATH:-$$(cat "$(LOCAL_SDK)/libclang-path" 2>/dev/null || true)}" \
+	CC_wasm32_wasip2=$(WASI_SDK)/bin/clang AR_wasm32_wasip2=$(WASI_SDK)/bin/ar CFLAGS_wasm32_wasip2="$(GUEST_CFLAGS)" \
+	CARGO_TARGET_WASM32_WASIP2_RUSTFLAGS="$(GUEST_RUSTFLAGS)" $(CARGO)
+GUEST_INPUTS := $(shell find wit guest-runtime/src guest-runtime/c -type f) guest-runtime/Cargo.toml Cargo.toml Cargo.lock
+BUILDER_INPUTS := $(shell find guest-runtime/build host-sdk/engine-config -type f)
 
-.PHONY: help setup guest build run test cases bench lint fmt soak fuzz bench-peers clean
+.PHONY: help setup guest build run test cases bench lint fmt clean
 
 help: ## Lists the targets.
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | column -t -s "$$(printf '\t')"
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
 setup: ## Installs what the build needs; does nothing when it is there.
 	@guest-runtime/setup.sh "$(LOCAL_SDK)"
 
-GUEST_INPUTS := $(shell find wit guest-runtime -type f -not -path '*/target/*') Cargo.lock
+guest: $(GUEST_OUT)/codemode.cwasm ## Builds the guest: component, precompiled form, digest.
 
 $(GUEST_CORE): $(GUEST_INPUTS) | setup
 	@echo "make: building the guest for wasm32-wasip2 (about a minute the first time)" >&2
-	$(GUEST_ENV) CARGO_TARGET_WASM32_WASIP2_RUSTFLAGS="$(GUEST_RUSTFLAGS)" \
-		$(CARGO) build -p codemode-guest --target wasm32-wasip2 --profile guest
+	$(GUEST_CARGO) build -p codemode-guest --target wasm32-wasip2 --profile guest
+	@touch $@
 
-guest: $(GUEST_OUT)/codemode.cwasm ## Builds the guest: component, precompiled form, digest.
+# The builder is compiled with the features of the whole workspace, so that wasmtime isn't compiled once more for the SDK.
+$(GUEST_OUT)/codemode.cwasm: $(GUEST_CORE) $(BUILDER_INPUTS)
+	@echo "make: building the component (wasmtime takes some minutes the first time)" >&2
+	$(CARGO) run --profile $(PROFILE) --bin codemode-guest-build -- $(GUEST_CORE) $(GUEST_OUT)
 
-$(GUEST_OUT)/codemode.cwasm: $(GUEST_CORE)
-	@echo "make: compiling the builder of the guest (wasmtime: some minutes the first time)" >&2
-	$(CARGO) run --profile $(PROFILE) -p codemode-guest-build -- $(GUEST_CORE) $(GUEST_OUT)
+build: guest ## Builds the command line: target/release/codemode.
+	$(CARGO) build --profile $(PROFILE) --bin codemode
+
+run: build ## Runs the demo: a cell that counts this project's lines, parking twice.
+	$(OUT)/codemode exec host-sdk/cli/demo/lines-by-folder.js --dir . --limit timeoutMs=1000
+
+test: guest ## Runs every test.
+	$(CARGO) test --profile $(PROFILE) --workspace --exclude codemode-guest --doc
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
+		$(CARGO) nextest run --cargo-profile $(PROFILE) --workspace --exclude codemode-guest; \
+	else \
+		$(CARGO) test --profile $(PROFILE) --workspace --exclude codemode-guest --lib --bins --tests -- --test-threads 1; \
+	fi
+
+cases: build ## Runs the conformance cases, inline and parking.
+	$(OUT)/codemode cases tests/cases --mode both
+
+bench: guest ## Measures each step of a cell's life, and prints a table.
+	$(CARGO) bench --profile $(PROFILE) --bench lifecycle
+
+lint: guest ## Checks formatting, lints and documentation.
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --profile $(PROFILE) --workspace --exclude codemode-guest --all-targets -- -D warnings
+	$(GUEST_CARGO) clippy -p codemode-guest --target wasm32-wasip2 --profile guest -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile $(PROFILE) --workspace --exclude codemode-guest --no-deps
+
+fmt: ## Formats the source.
+	$(CARGO) fmt --all
+
+clean: ## Removes what was built.
+	$(CARGO) clean

@@ -1,6 +1,8 @@
 //! What each step of a cell's life costs: engine start, cold cell, tool round trip, park, resume, and guest compute.
 //! `make bench` prints a table of medians at the end. Compare figures of one run with each other, not across machines.
 
+#![expect(clippy::panic, clippy::expect_used, reason = "a bench that fails this way says where")]
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -21,7 +23,8 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime");
         let engine = Engine::new(EngineConfig::default()).expect("an engine");
         let events = Events::default();
         let seen = events.clone();
@@ -102,7 +105,9 @@ fn lifecycle(criterion: &mut Criterion) {
         });
     });
     criterion.bench_function("park", |bencher| {
-        bencher.iter_custom(|times| (0..times).filter_map(|_| parked(&bench.park_once(ONE_TOOL))).map(|(_, took)| took).sum());
+        bencher.iter_custom(|times| {
+            (0..times).filter_map(|_| parked(&bench.park_once(ONE_TOOL))).map(|(_, took)| took).sum()
+        });
     });
     criterion.bench_function("resume", |bencher| {
         bencher.iter_custom(|times| (0..times).filter_map(|_| resumed(&bench.park_once(ONE_TOOL))).sum());
@@ -120,7 +125,15 @@ fn table(bench: &Bench, round_trips: &str, as_tasks: &str, fib: &str) {
         samples.get(samples.len() / 2).copied().unwrap_or_default()
     };
     let timed = |times: usize, run: &dyn Fn()| {
-        median((0..times).map(|_| { let began = Instant::now(); run(); began.elapsed() }).collect())
+        median(
+            (0..times)
+                .map(|_| {
+                    let began = Instant::now();
+                    run();
+                    began.elapsed()
+                })
+                .collect(),
+        )
     };
     let runs: Vec<Vec<CellEvent>> = (0..TIMES).map(|_| bench.park_once(ONE_TOOL)).collect();
     let bytes = runs.iter().find_map(|events| parked(events)).map_or(0, |(bytes, _)| bytes);
@@ -140,7 +153,11 @@ fn table(bench: &Bench, round_trips: &str, as_tasks: &str, fib: &str) {
     println!("park                         {park:>10.1?}");
     println!("resume                       {resume:>10.1?}");
     println!("fib(27)                      {compute:>10.1?}");
-    println!("parked one-tool cell         {bytes:>10} bytes, {} pages of {}", bytes / 4_096, statistics.base_image_bytes / 4_096);
+    println!(
+        "parked one-tool cell         {bytes:>10} bytes, {} pages of {}",
+        bytes / 4_096,
+        statistics.base_image_bytes / 4_096
+    );
     println!("pool                         {:?}", statistics.pool);
 }
 

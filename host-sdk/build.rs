@@ -3,7 +3,8 @@
 use std::env;
 use std::path::PathBuf;
 
-const FILES: [(&str, &str); 2] = [("CODEMODE_GUEST_CWASM", "codemode.cwasm"), ("CODEMODE_GUEST_DIGEST", "codemode.digest")];
+const FILES: [(&str, &str); 2] =
+    [("CODEMODE_GUEST_CWASM", "codemode.cwasm"), ("CODEMODE_GUEST_DIGEST", "codemode.digest")];
 
 fn main() {
     println!("cargo:rerun-if-env-changed=CODEMODE_GUEST_DIR");

@@ -296,30 +296,30 @@ impl Adapter {
         match element {
             ElementType::Int8 => self.emit_numbers(bytes.iter().map(|byte| Number::Integer(byte.cast_signed().into()))),
             ElementType::Uint8 => self.emit_bytes(bytes),
-            ElementType::Int16 => self.emit_numbers(
-                integers(2).map(|part| Number::Integer(i16::from_le_bytes(array(part)).into())),
-            ),
-            ElementType::Uint16 => self.emit_numbers(
-                integers(2).map(|part| Number::Integer(u16::from_le_bytes(array(part)).into())),
-            ),
-            ElementType::Int32 => self.emit_numbers(
-                integers(4).map(|part| Number::Integer(i32::from_le_bytes(array(part)).into())),
-            ),
-            ElementType::Uint32 => self.emit_numbers(
-                integers(4).map(|part| Number::Integer(u32::from_le_bytes(array(part)).into())),
-            ),
-            ElementType::BigInt64 => self.emit_numbers(
-                integers(8).map(|part| Number::Quoted(i64::from_le_bytes(array(part)).to_string())),
-            ),
-            ElementType::BigUint64 => self.emit_numbers(
-                integers(8).map(|part| Number::Quoted(u64::from_le_bytes(array(part)).to_string())),
-            ),
+            ElementType::Int16 => {
+                self.emit_numbers(integers(2).map(|part| Number::Integer(i16::from_le_bytes(array(part)).into())))
+            }
+            ElementType::Uint16 => {
+                self.emit_numbers(integers(2).map(|part| Number::Integer(u16::from_le_bytes(array(part)).into())))
+            }
+            ElementType::Int32 => {
+                self.emit_numbers(integers(4).map(|part| Number::Integer(i32::from_le_bytes(array(part)).into())))
+            }
+            ElementType::Uint32 => {
+                self.emit_numbers(integers(4).map(|part| Number::Integer(u32::from_le_bytes(array(part)).into())))
+            }
+            ElementType::BigInt64 => {
+                self.emit_numbers(integers(8).map(|part| Number::Quoted(i64::from_le_bytes(array(part)).to_string())))
+            }
+            ElementType::BigUint64 => {
+                self.emit_numbers(integers(8).map(|part| Number::Quoted(u64::from_le_bytes(array(part)).to_string())))
+            }
             ElementType::Float16 => {
                 self.emit_numbers(integers(2).map(|part| Number::Float(half(u16::from_le_bytes(array(part))))))
             }
-            ElementType::Float32 => self.emit_numbers(
-                integers(4).map(|part| Number::Float(f32::from_le_bytes(array(part)).into())),
-            ),
+            ElementType::Float32 => {
+                self.emit_numbers(integers(4).map(|part| Number::Float(f32::from_le_bytes(array(part)).into())))
+            }
             ElementType::Float64 => {
                 self.emit_numbers(integers(8).map(|part| Number::Float(f64::from_le_bytes(array(part)))))
             }

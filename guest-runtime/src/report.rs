@@ -2,8 +2,8 @@
 //! runs no guest code.
 
 use crate::adapter::{self, Mode};
-use crate::engine::{self, Class, Key, Kind, Property, Value};
 use crate::codemode::cell::types::FailureKind;
+use crate::engine::{self, Class, Key, Kind, Property, Value};
 
 /// Causes that are shown under an error.
 const CAUSES_MAX: usize = 3;

@@ -8,7 +8,11 @@
 use core::arch::wasm32::{memory_grow, memory_size, unreachable};
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::{Relaxed, SeqCst}, compiler_fence};
+use core::sync::atomic::{
+    AtomicPtr, AtomicU32,
+    Ordering::{Relaxed, SeqCst},
+    compiler_fence,
+};
 
 use crate::engine;
 
@@ -87,6 +91,7 @@ extern "C" fn restore(memory_bytes: u32) {
             break;
         }
         let address = (run >> 32) as usize;
+        #[expect(clippy::cast_possible_truncation, reason = "the length is the lower half")]
         let length = run as u32;
         let mut returned = List { address: 0, length: 0 };
         compiler_fence(SeqCst);

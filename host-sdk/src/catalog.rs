@@ -89,8 +89,11 @@ impl Catalog {
 
     fn name(winners: Vec<(Definition, Arc<dyn Tool>)>, diagnostics: Vec<Diagnostic>) -> Self {
         let host_ids: Vec<String> = winners.iter().map(|(definition, _)| host_id(definition)).collect();
-        let pairs: Vec<(&str, &str)> =
-            host_ids.iter().map(String::as_str).zip(winners.iter().map(|(definition, _)| definition.name.as_str())).collect();
+        let pairs: Vec<(&str, &str)> = host_ids
+            .iter()
+            .map(String::as_str)
+            .zip(winners.iter().map(|(definition, _)| definition.name.as_str()))
+            .collect();
         let names = callable_names(&pairs);
         let entries: Vec<Entry> = winners
             .into_iter()

@@ -94,7 +94,7 @@ pub(crate) fn tool(
     };
     let task = match session.engine.starter.try_run(start, Start::here) {
         Ok(()) => Task::Started(task),
-        Err(start) => Task::Spawned(start.as_task()),
+        Err(start) => Task::Spawned(start.elsewhere()),
     };
     Some(Running::Task { task, cancellation })
 }
@@ -135,7 +135,7 @@ impl Start {
     }
 
     /// Runs all of it as a task.
-    fn as_task(self) -> AbortHandle {
+    fn elsewhere(self) -> AbortHandle {
         let Self { tool, call, input, id, events, runtime, .. } = self;
         runtime.spawn(async move { settle(&events, id, CatchPanic::start(&*tool, call, input).await) }).abort_handle()
     }

@@ -26,7 +26,6 @@ use crate::session::{CellEvent, Inner as Session};
 use crate::source::GuestSource;
 use crate::watch::Watch;
 
-
 /// Reaches a cell from outside.
 pub(crate) struct Reins {
     /// Read by the cell's instance while guest code runs.
@@ -70,6 +69,7 @@ enum Source {
 }
 
 /// Where work on a cell stopped.
+#[expect(clippy::large_enum_variant, reason = "made once for each leg of a call and moved twice")]
 pub(crate) enum Step {
     /// It waits for an event.
     Idle(Box<Drive>),
@@ -489,7 +489,9 @@ async fn on_worker(drive: Box<Drive>) -> Result<Step, Lost> {
         kind: Kind::Overloaded,
         error: String::from("too many cells wait for a worker; try again later"),
     })?;
-    receiver.await.map_err(|_| Lost { kind: Kind::Internal, error: String::from("the runtime failed inside this cell") })
+    receiver
+        .await
+        .map_err(|_| Lost { kind: Kind::Internal, error: String::from("the runtime failed inside this cell") })
 }
 
 /// Nobody learned the id of this parked cell, so nobody can ever resume it.

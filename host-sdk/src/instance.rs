@@ -13,7 +13,7 @@ use codemode_core::outcome::Kind;
 use codemode_core::output::Ledger;
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
-use wasmtime::component::{Instance as Component, Lift, Lower, ComponentNamedList, TypedFunc, WasmList};
+use wasmtime::component::{ComponentNamedList, Instance as Component, Lift, Lower, TypedFunc, WasmList};
 use wasmtime::{Store, Trap, UpdateDeadline};
 
 use crate::bindings::{self, RequestError, Seed, Settlement, StartInput};
@@ -64,12 +64,8 @@ impl Instance {
         replay_safe_tools: &Arc<[bool]>,
         permit: OwnedSemaphorePermit,
     ) -> Result<Self, Lost> {
-        let host = Host::new(
-            limits.memory_limit_bytes(),
-            limits.inbox_bytes(),
-            cancelled.clone(),
-            replay_safe_tools.clone(),
-        );
+        let host =
+            Host::new(limits.memory_limit_bytes(), limits.inbox_bytes(), cancelled.clone(), replay_safe_tools.clone());
         let mut store = Store::new(&engine.wasmtime, host);
         store.limiter(|host| host);
         store.set_epoch_deadline(1);
@@ -80,13 +76,11 @@ impl Instance {
             Ok(if host.is_stop_overdue(now) { UpdateDeadline::Interrupt } else { UpdateDeadline::Continue(1) })
         });
         let made = engine.pre.instantiate(&mut store).and_then(|instance| {
-            let settle = instance.get_typed_func(&mut store, &engine.exports.settle)?;
+            let settle = instance.get_typed_func(&mut store, engine.exports.settle)?;
             Ok((instance, settle))
         });
-        let (instance, settle) = made.map_err(|error| Lost {
-            kind: Kind::Unavailable,
-            error: format!("no instance could be made: {error}"),
-        })?;
+        let (instance, settle) = made
+            .map_err(|error| Lost { kind: Kind::Unavailable, error: format!("no instance could be made: {error}") })?;
         engine.count_instantiation();
         let value_bytes_max = limits.inbox_bytes();
         Ok(Self { store, instance, settle, value_bytes_max, engine: engine.clone(), _permit: permit })
@@ -105,23 +99,13 @@ impl Instance {
     }
 
     /// Delivers replies and runs the guest on; `seed` after a restore.
-    pub fn settle(
-        &mut self,
-        replies: Vec<(RequestId, Reply)>,
-        seed: Option<Seed>,
-        context: TurnContext,
-    ) -> TurnResult {
+    pub fn settle(&mut self, replies: Vec<(RequestId, Reply)>, seed: Option<Seed>, context: TurnContext) -> TurnResult {
         let settlements = replies.into_iter().map(|(id, reply)| settlement(id, reply)).collect();
         let settle = self.settle;
         self.turn(context, settle, (settlements, seed))
     }
 
-    fn turn<P>(
-        &mut self,
-        context: TurnContext,
-        function: TypedFunc<P, (bindings::Turn,)>,
-        parameters: P,
-    ) -> TurnResult
+    fn turn<P>(&mut self, context: TurnContext, function: TypedFunc<P, (bindings::Turn,)>, parameters: P) -> TurnResult
     where
         P: ComponentNamedList + Lower,
     {
@@ -184,10 +168,9 @@ impl Instance {
         }
         match error.downcast_ref::<Trap>() {
             // The guest's own stack lies at the bottom of memory: growing past it leaves memory.
-            Some(Trap::StackOverflow | Trap::MemoryOutOfBounds) => Lost {
-                kind: Kind::StackOverflow,
-                error: String::from("RangeError: Maximum call stack size exceeded"),
-            },
+            Some(Trap::StackOverflow | Trap::MemoryOutOfBounds) => {
+                Lost { kind: Kind::StackOverflow, error: String::from("RangeError: Maximum call stack size exceeded") }
+            }
             Some(trap) => Lost { kind: Kind::Internal, error: format!("the guest trapped: {trap}") },
             // What it returned or passed couldn't be read: too large, or no value of its type.
             None => violation("a value that can't be read"),
@@ -221,7 +204,8 @@ impl Instance {
     ///
     /// `restore_failed` when the instance can't take it.
     pub fn restore(&mut self, cursor: RestoreCursor) -> Result<(), Lost> {
-        let failed = |why: &str| Lost { kind: Kind::RestoreFailed, error: format!("the snapshot can't be restored: {why}") };
+        let failed =
+            |why: &str| Lost { kind: Kind::RestoreFailed, error: format!("the snapshot can't be restored: {why}") };
         if !matches!(self.store.data().stage, Stage::Fresh) {
             return Err(failed("the instance was used already"));
         }
@@ -230,8 +214,7 @@ impl Instance {
         self.store.data_mut().deadline = far_future();
         self.arm(0);
         let engine = self.engine.clone();
-        self.call::<(u32,), ()>(&engine.exports.restore, (memory_bytes,))
-            .map_err(|lost| failed(&lost.error))?;
+        self.call::<(u32,), ()>(&engine.exports.restore, (memory_bytes,)).map_err(|lost| failed(&lost.error))?;
         match std::mem::replace(&mut self.store.data_mut().stage, Stage::Live) {
             Stage::Restoring(cursor) if cursor.is_done() => Ok(()),
             Stage::Restoring(_) | Stage::Fresh | Stage::Live => Err(failed("the guest didn't take all of it")),

@@ -36,8 +36,10 @@ impl GuestSource {
     pub fn check(input: &ExecInput) -> Result<Self, Refusal> {
         let bytes_max = limits::fixed(&limits::SOURCE_BYTES);
         if input.source.len() as u64 > bytes_max {
-            let message =
-                format!("the source has {} bytes, and {bytes_max} are allowed; pass data through tools", input.source.len());
+            let message = format!(
+                "the source has {} bytes, and {bytes_max} are allowed; pass data through tools",
+                input.source.len()
+            );
             return Err(Refusal::new(Kind::SourceTooLarge, message));
         }
         if input.language == Language::TypeScript {
@@ -81,7 +83,8 @@ struct Complaint {
 
 fn complaint(parsed: &ParserReturn<'_>, wrapped: &str) -> Option<Complaint> {
     if let Some(error) = parsed.diagnostics.first() {
-        let offset = error.labels.first().and_then(|label| usize::try_from(label.offset()).ok()).unwrap_or(wrapped.len());
+        let offset =
+            error.labels.first().and_then(|label| usize::try_from(label.offset()).ok()).unwrap_or(wrapped.len());
         return Some(Complaint { message: error.message.to_string(), offset });
     }
     let closed_at = body_end(&parsed.program)?;

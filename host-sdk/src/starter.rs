@@ -100,7 +100,9 @@ mod tests {
         let (mut here, mut back) = (0, 0);
         while here < 100 {
             let sender = sender.clone();
-            match starter.try_run(sender, |sender| sender.send(std::thread::current().name().map(str::to_owned)).unwrap()) {
+            match starter
+                .try_run(sender, |sender| sender.send(std::thread::current().name().map(str::to_owned)).unwrap())
+            {
                 Ok(()) => {
                     assert_eq!(done.recv().unwrap().as_deref(), Some("codemode-starter"));
                     here += 1;
@@ -118,7 +120,7 @@ mod tests {
         let blocked = Arc::new(Mutex::new(blocked));
         loop {
             let blocked = blocked.clone();
-            if starter.try_run(blocked, |blocked| drop(blocked.lock().unwrap().recv())).is_ok() {
+            if starter.try_run(blocked, |blocked| blocked.lock().unwrap().recv().unwrap_or_default()).is_ok() {
                 break;
             }
         }

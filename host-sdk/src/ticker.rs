@@ -38,11 +38,8 @@ impl Ticker {
     ///
     /// When the system gives no thread.
     pub fn start(engine: Engine) -> std::io::Result<Self> {
-        let state = Arc::new(State {
-            running: AtomicU64::new(0),
-            sleeping: Mutex::new(Sleep::Awake),
-            wake: Condvar::new(),
-        });
+        let state =
+            Arc::new(State { running: AtomicU64::new(0), sleeping: Mutex::new(Sleep::Awake), wake: Condvar::new() });
         let shared = state.clone();
         std::thread::Builder::new().name("codemode-ticker".into()).spawn(move || shared.run(&engine))?;
         Ok(Self(state))

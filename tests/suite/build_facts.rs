@@ -146,15 +146,14 @@ fn restore_calls_its_two_imports_and_nothing_else() {
     for operator in body.get_operators_reader().unwrap() {
         match operator.unwrap() {
             Operator::Call { function_index } => {
-                called.insert(imported.get(function_index as usize).cloned().unwrap_or(format!("function {function_index}")));
+                called.insert(
+                    imported.get(function_index as usize).cloned().unwrap_or(format!("function {function_index}")),
+                );
             }
             Operator::CallIndirect { .. } => panic!("restore calls through a table"),
             _ => {}
         }
     }
     let called: Vec<&str> = called.iter().map(String::as_str).collect();
-    assert_eq!(
-        called,
-        ["codemode:cell/restore-source@0.1.0#next-run", "codemode:cell/restore-source@0.1.0#run-bytes"]
-    );
+    assert_eq!(called, ["codemode:cell/restore-source@0.1.0#next-run", "codemode:cell/restore-source@0.1.0#run-bytes"]);
 }

@@ -39,7 +39,11 @@ fn deep_recursion_is_a_range_error() {
 #[test]
 fn uncaught_recursion_is_a_stack_overflow() {
     check_failure("(function down() { return down() + 1 })()", &[], "stack_overflow");
-    check_failure("let it = [1].values(); for (let i = 0; i < 50000; i++) it = it.map(x => x); return it.next().value", &[], "stack_overflow");
+    check_failure(
+        "let it = [1].values(); for (let i = 0; i < 50000; i++) it = it.map(x => x); return it.next().value",
+        &[],
+        "stack_overflow",
+    );
 }
 
 #[test]
@@ -69,8 +73,7 @@ fn cyclic_garbage_far_beyond_the_memory_limit_is_collected() {
 #[test]
 fn a_heap_of_200_mib_is_parked_and_resumed() {
     let (engine, runtime) = (engine(), runtime());
-    let limits =
-        [("memoryLimitBytes", "536870912"), ("maxSnapshotBytes", "268435456"), ("timeoutMs", "60000")];
+    let limits = [("memoryLimitBytes", "536870912"), ("maxSnapshotBytes", "268435456"), ("timeoutMs", "60000")];
     let session = session(&engine, &runtime, &limits);
     let source = "const big = new Uint8Array(200 * 1024 * 1024); big.fill(7); await yield_control(); \
                   return [big.length, big[0], big[big.length - 1]]";
@@ -116,7 +119,8 @@ fn overwritten_promises_change_nothing() {
 #[test]
 fn a_cell_that_parks_at_every_suspension_gives_the_same_result() {
     let (engine, runtime) = (engine(), runtime());
-    let source = "const seen = []; for (let i = 0; i < 5; i++) { seen.push(await echo({ i })); text(String(i)) } return seen";
+    let source =
+        "const seen = []; for (let i = 0; i < 5; i++) { seen.push(await echo({ i })); text(String(i)) } return seen";
     let mut results = Vec::new();
     for park in [false, true] {
         let parked = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
@@ -149,7 +153,10 @@ fn a_cell_that_parks_at_every_suspension_gives_the_same_result() {
 fn floods_end_at_their_caps() {
     check_failure("for (let i = 0; i < 1000; i++) setTimeout(() => {}, 1e6)", &[], "queue_full");
     check_failure("for (;;) setTimeout(() => {}, 0)", &[("timeoutMs", "300")], "queue_full");
-    let result = attack("for (let i = 0; i < 200000; i++) { const t = setTimeout(() => {}, 0); clearTimeout(t) } return 'ok'", &[]);
+    let result = attack(
+        "for (let i = 0; i < 200000; i++) { const t = setTimeout(() => {}, 0); clearTimeout(t) } return 'ok'",
+        &[],
+    );
     assert_eq!(result["value"], "ok", "{result}");
     let result = attack("for (let i = 0; i < 100000; i++) text('0123456789'); return 1", &[]);
     assert_eq!(result["output"][0]["type"], "truncated", "{result}");

@@ -29,10 +29,17 @@ fn read(path: &Path) -> String {
 }
 
 fn sources() -> Vec<PathBuf> {
-    ["guest-runtime/src", "guest-runtime/build/src", "host-sdk/src", "host-sdk/core/src", "host-sdk/cli/src", "host-sdk/engine-config/src"]
-        .iter()
-        .flat_map(|folder| files(folder, "rs"))
-        .collect()
+    [
+        "guest-runtime/src",
+        "guest-runtime/build/src",
+        "host-sdk/src",
+        "host-sdk/core/src",
+        "host-sdk/cli/src",
+        "host-sdk/engine-config/src",
+    ]
+    .iter()
+    .flat_map(|folder| files(folder, "rs"))
+    .collect()
 }
 
 #[test]
@@ -115,7 +122,9 @@ fn every_wit_item_says_since_when() {
         let text = read(&file);
         for (number, line) in text.lines().enumerate() {
             let item = line.trim_start();
-            let is_item = ["interface ", "record ", "variant ", "enum ", "type ", "world "].iter().any(|word| item.starts_with(word))
+            let is_item = ["interface ", "record ", "variant ", "enum ", "type ", "world "]
+                .iter()
+                .any(|word| item.starts_with(word))
                 || (item.contains(": func(") && !item.starts_with("export"));
             if is_item {
                 let before = text.lines().nth(number - 1).unwrap_or_default().trim();

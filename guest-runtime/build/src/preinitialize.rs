@@ -106,7 +106,7 @@ struct Initialized {
 }
 
 impl Initialized {
-    #[expect(clippy::expect_used, clippy::unwrap_in_result, reason = "the preinitialiser put these exports there itself")]
+    #[expect(clippy::expect_used, reason = "the preinitialiser put these exports there itself")]
     fn call<R: Lift + 'static>(&mut self, instance: &str, function: &str) -> R {
         let (_, instance) = self.instance.get_export(&mut self.store, None, instance).expect("instrumented instance");
         let (_, function) =

@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result};
 use walrus::ir::{MemArg, StoreKind};
-use walrus::{FunctionId, ImportKind, LocalId, InstrSeqBuilder, MemoryId, Module, ModuleConfig};
+use walrus::{FunctionId, ImportKind, InstrSeqBuilder, LocalId, MemoryId, Module, ModuleConfig};
 
 /// Interfaces that the component may import, as prefixes of their versioned names.
 const KEPT: &[&str] = &["codemode:cell/", "wasi:clocks/monotonic-clock@", "wasi:clocks/wall-clock@"];

@@ -36,6 +36,12 @@ fn context() -> *mut q::JSContext {
     CONTEXT.load(Relaxed)
 }
 
+/// A size as C has it.
+#[expect(clippy::cast_possible_truncation, reason = "both have 32 bits in the guest")]
+const fn size(bytes: usize) -> q::size_t {
+    bytes as q::size_t
+}
+
 fn runtime() -> *mut q::JSRuntime {
     RUNTIME.load(Relaxed)
 }
@@ -47,16 +53,11 @@ fn runtime() -> *mut q::JSRuntime {
 /// When the engine cannot be built, which only the build can see.
 pub fn build() {
     let mut config = javy::Config::default();
-    config
-        .max_stack_size(STACK_LIMIT_BYTES)
-        .gc_threshold(GC_THRESHOLD_BYTES)
-        .weak_ref(true)
-        .performance(false);
+    config.max_stack_size(STACK_LIMIT_BYTES).gc_threshold(GC_THRESHOLD_BYTES).weak_ref(true).performance(false);
     #[expect(clippy::expect_used, reason = "runs while the component is built, never in a cell")]
     let engine = javy::Runtime::new(config).expect("the engine can be built");
     let raw = engine.context().with(|context| context.as_raw().as_ptr());
-    // javy frees nothing on drop by design; the engine lives as long as the instance.
-    core::mem::forget(engine);
+    // The engine outlives this handle: javy frees nothing when it drops one.
     CONTEXT.store(raw, Relaxed);
     unsafe {
         RUNTIME.store(q::JS_GetRuntime(raw), Relaxed);
@@ -130,7 +131,7 @@ pub fn evaluate(source: &str, file_name: &CStr, first_line: c_int) -> Result<Val
         filename: file_name.as_ptr(),
         line_num: first_line,
     };
-    let evaluated = unsafe { q::JS_Eval2(context(), text.as_ptr().cast(), source.len() as _, &raw mut options) };
+    let evaluated = unsafe { q::JS_Eval2(context(), text.as_ptr().cast(), size(source.len()), &raw mut options) };
     unsafe { Value::owned(evaluated) }
 }
 
@@ -138,14 +139,13 @@ pub fn evaluate(source: &str, file_name: &CStr, first_line: c_int) -> Result<Val
 pub fn parse_json(text: &[u8]) -> Result<Value> {
     debug_assert!(text.last() == Some(&0), "the parser reads up to the NUL byte");
     let length = text.len().saturating_sub(1);
-    unsafe { Value::owned(q::JS_ParseJSON(context(), text.as_ptr().cast(), length as _, c"json".as_ptr())) }
+    unsafe { Value::owned(q::JS_ParseJSON(context(), text.as_ptr().cast(), size(length), c"json".as_ptr())) }
 }
 
 /// Takes the pending exception out of the engine.
 pub fn take_exception() -> Value {
     unsafe { Value::adopted(q::JS_GetException(context())) }
 }
-
 
 /// Throws a TypeError.
 pub fn throw_type_error(message: &str) -> Thrown {

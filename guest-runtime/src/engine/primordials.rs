@@ -45,9 +45,8 @@ impl Primordials {
     #[expect(clippy::expect_used, reason = "runs while the component is built, never in a cell")]
     pub fn capture() {
         let take = |source: &str| evaluate(source, c"primordials", 1).expect("the engine has its built-ins");
-        let getter = |of: &str, name: &str| {
-            take(&format!("Object.getOwnPropertyDescriptor({of}.prototype, '{name}').get"))
-        };
+        let getter =
+            |of: &str, name: &str| take(&format!("Object.getOwnPropertyDescriptor({of}.prototype, '{name}').get"));
         let flags = [
             ('d', "hasIndices"),
             ('g', "global"),

@@ -8,7 +8,7 @@ use core::ptr;
 
 use javy::quickjs::qjs as q;
 
-use super::{Result, Thrown, context, runtime};
+use super::{Result, Thrown, context, runtime, size};
 
 /// A value that the guest's heap keeps alive as long as this lives.
 pub struct Value(q::JSValue);
@@ -96,7 +96,7 @@ pub struct Key(q::JSAtom);
 impl Key {
     /// The key of this name.
     pub fn named(name: &str) -> Self {
-        Self(unsafe { q::JS_NewAtomLen(context(), name.as_ptr().cast(), name.len() as _) })
+        Self(unsafe { q::JS_NewAtomLen(context(), name.as_ptr().cast(), size(name.len())) })
     }
 
     /// The key of an array element.
@@ -188,7 +188,7 @@ impl Value {
 
     /// A string.
     pub fn string(text: &str) -> Result<Self> {
-        unsafe { Self::owned(q::JS_NewStringLen(context(), text.as_ptr().cast(), text.len() as _)) }
+        unsafe { Self::owned(q::JS_NewStringLen(context(), text.as_ptr().cast(), size(text.len()))) }
     }
 
     /// An empty object.

@@ -166,10 +166,9 @@ impl Cell {
     /// Takes note of `event` at `now`, and says what to do.
     pub fn handle(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match event {
-            Event::Cancelled if self.phase != Phase::Closed => self.close(Lost {
-                kind: Kind::Aborted,
-                error: String::from("the execution was cancelled"),
-            }),
+            Event::Cancelled if self.phase != Phase::Closed => {
+                self.close(Lost { kind: Kind::Aborted, error: String::from("the execution was cancelled") })
+            }
             Event::TurnEnded(report) if self.phase == Phase::Turning => self.turn_ended(report, now),
             Event::TurnLost(lost)
                 if matches!(self.phase, Phase::Turning | Phase::Checkpointing | Phase::Suspending) =>
@@ -194,9 +193,7 @@ impl Cell {
                 self.has_instance = false;
                 self.suspend()
             }
-            Event::ParkRefused { bytes_max }
-                if matches!(self.phase, Phase::Checkpointing | Phase::Suspending) =>
-            {
+            Event::ParkRefused { bytes_max } if matches!(self.phase, Phase::Checkpointing | Phase::Suspending) => {
                 self.has_instance = false;
                 self.close(Lost {
                     kind: Kind::SnapshotTooLarge,

@@ -123,7 +123,9 @@ fn checksum(memory_bytes: u64, bytes: &[u8]) -> u64 {
     const PRIME: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut words = bytes.chunks_exact(8);
     let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(PRIME).rotate_left(29);
-    let mut sum = words.by_ref().fold(mix(memory_bytes, bytes.len() as u64), |sum, word| mix(sum, u64::from_le_bytes(fixed(word))));
+    let mut sum = words
+        .by_ref()
+        .fold(mix(memory_bytes, bytes.len() as u64), |sum, word| mix(sum, u64::from_le_bytes(fixed(word))));
     for byte in words.remainder() {
         sum = mix(sum, u64::from(*byte));
     }

@@ -365,7 +365,12 @@ mod tests {
     use crate::ids::Method;
 
     fn outcome(status: Status) -> Outcome {
-        Outcome { status, replay_safe: false, telemetry: Telemetry::default(), output: RawValue::from_string("[]".into()).unwrap() }
+        Outcome {
+            status,
+            replay_safe: false,
+            telemetry: Telemetry::default(),
+            output: RawValue::from_string("[]".into()).unwrap(),
+        }
     }
 
     #[test]

@@ -7,7 +7,8 @@ use crate::limits;
 
 /// Ends an error that was cut.
 const ERROR_CUT_SUFFIX: &str = " [error truncated]";
-const OUTPUT_GUIDANCE: &str = "Output exceeded its budget. Emit less: filter, aggregate or page before text() and json().";
+const OUTPUT_GUIDANCE: &str =
+    "Output exceeded its budget. Emit less: filter, aggregate or page before text() and json().";
 const VALUE_GUIDANCE: &str = "The value exceeded its budget. Return less: filter, aggregate or page before returning.";
 /// An empty array.
 const EMPTY_BYTES: u64 = 2;
@@ -99,11 +100,8 @@ impl Ledger {
         let guaranteed = value_bytes.min(self.bytes_max / 2);
         let output = self.deliver(self.bytes_max - guaranteed);
         let left = self.bytes_max.saturating_sub(self.charged(self.bytes_max - guaranteed));
-        let value = if value_bytes <= left {
-            value
-        } else {
-            raw(marker("", VALUE_GUIDANCE, value.get(), value_bytes, left))
-        };
+        let value =
+            if value_bytes <= left { value } else { raw(marker("", VALUE_GUIDANCE, value.get(), value_bytes, left)) };
         (output, value)
     }
 
@@ -139,7 +137,8 @@ impl Ledger {
         }
         self.delivered = Delivered::Summary(self.total_bytes);
         let text = format!("[{}", self.entries.join(","));
-        let marker = marker(r#""type":"truncated","#, OUTPUT_GUIDANCE, &text, self.total_bytes, allowance - EMPTY_BYTES);
+        let marker =
+            marker(r#""type":"truncated","#, OUTPUT_GUIDANCE, &text, self.total_bytes, allowance - EMPTY_BYTES);
         raw(format!("[{marker}]"))
     }
 }
@@ -300,10 +299,7 @@ mod tests {
         let marker = parsed(&cut);
         assert_eq!(marker["truncated"], true);
         assert!(marker.get("type").is_none(), "only the marker inside output is typed");
-        assert_eq!(
-            marker["omittedBytes"].as_u64().unwrap() + marker["prefix"].as_str().unwrap().len() as u64,
-            5_002
-        );
+        assert_eq!(marker["omittedBytes"].as_u64().unwrap() + marker["prefix"].as_str().unwrap().len() as u64, 5_002);
     }
 
     #[test]

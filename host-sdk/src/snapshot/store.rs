@@ -51,7 +51,10 @@ impl<C> ParkedStore<C> {
         let Some(run) = self.runs.get_mut(id) else {
             let was_expired = self.expired.iter().any(|(expired, _)| expired == id);
             return Err(if was_expired {
-                Refusal::new(Kind::ExpiredRun, format!("run {id} idled for too long and was dropped; start over with exec"))
+                Refusal::new(
+                    Kind::ExpiredRun,
+                    format!("run {id} idled for too long and was dropped; start over with exec"),
+                )
             } else {
                 Refusal::new(Kind::UnknownRun, format!("there is no waiting run {id}; it may have ended"))
             });

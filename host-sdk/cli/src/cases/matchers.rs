@@ -83,7 +83,11 @@ impl Report {
 fn short(value: &Value) -> String {
     const SHOWN: usize = 300;
     let text = value.to_string();
-    if text.len() <= SHOWN { text } else { format!("{}… ({} bytes)", &text[..text.floor_char_boundary(SHOWN)], text.len()) }
+    if text.len() <= SHOWN {
+        text
+    } else {
+        format!("{}… ({} bytes)", &text[..text.floor_char_boundary(SHOWN)], text.len())
+    }
 }
 
 fn envelope(expected: &Expected, found: &Found<'_>, report: &mut Report) {
@@ -102,7 +106,8 @@ fn envelope(expected: &Expected, found: &Found<'_>, report: &mut Report) {
         result.get("bridgeDispatchStarted"),
     );
     if let Some(pending) = &expected.pending {
-        let found: Vec<&Value> = result.get("pendingToolCalls").and_then(Value::as_array).into_iter().flatten().collect();
+        let found: Vec<&Value> =
+            result.get("pendingToolCalls").and_then(Value::as_array).into_iter().flatten().collect();
         let same = found.len() == pending.len() && pending.iter().all(|entry| found.contains(&entry));
         report.check(same, || format!("pendingToolCalls: expected {pending:?}, found {found:?}"));
     }
@@ -210,7 +215,9 @@ fn output(expected: &Expected, found: &Found<'_>, report: &mut Report) {
     }
     for (place, expected) in expected.output_text_at.iter().flatten() {
         let found = place.parse().ok().and_then(|place: usize| output.get(place)?.get("text")?.as_str());
-        report.check(found == Some(expected), || format!("output at {place}: expected {expected:.200?}, found {found:.200?}"));
+        report.check(found == Some(expected), || {
+            format!("output at {place}: expected {expected:.200?}, found {found:.200?}")
+        });
     }
     if let Some(expected) = &expected.output_kinds {
         let kinds: Vec<&str> = output.iter().filter_map(|entry| entry.get("type").and_then(Value::as_str)).collect();
@@ -270,10 +277,12 @@ fn bounds(expected: &Expected, found: &Found<'_>, report: &mut Report) {
         report.check(found.took <= Duration::from_millis(ms), || format!("took {:?}, {ms} ms are allowed", found.took));
     }
     if let Some(bytes) = expected.result_max_bytes {
-        report.check(found.text.len() <= bytes, || format!("result of {} bytes, {bytes} are allowed", found.text.len()));
+        report
+            .check(found.text.len() <= bytes, || format!("result of {} bytes, {bytes} are allowed", found.text.len()));
     }
     if let Some(bytes) = expected.host_rss_growth_max_bytes {
-        report.check(found.rss_growth_bytes <= bytes, || format!("the process grew by {} bytes", found.rss_growth_bytes));
+        report
+            .check(found.rss_growth_bytes <= bytes, || format!("the process grew by {} bytes", found.rss_growth_bytes));
     }
     report.matches("result text", expected.result_text_matches.as_ref(), found.text);
     report.contains("result text", expected.result_text_not_contains.as_ref(), found.text, false);

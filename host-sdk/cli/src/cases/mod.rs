@@ -91,8 +91,7 @@ impl Suite {
     fn add(&mut self, path: &Path) -> Result<()> {
         if !path.is_dir() {
             let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-            let case: Case =
-                serde_json::from_str(&text).with_context(|| format!("{} isn't a case", path.display()))?;
+            let case: Case = serde_json::from_str(&text).with_context(|| format!("{} isn't a case", path.display()))?;
             if let Some(double) = self.cases.insert(case.id.clone(), case) {
                 bail!("two cases have the id {}", double.id);
             }

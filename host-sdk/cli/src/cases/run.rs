@@ -93,7 +93,9 @@ impl<'a> Run<'a> {
         }
         let engine = match case.limits.slots {
             None => engine.clone(),
-            Some(slots) => Engine::new(EngineConfig { slots, ..EngineConfig::default() }).map_err(|error| error.to_string())?,
+            Some(slots) => {
+                Engine::new(EngineConfig { slots, ..EngineConfig::default() }).map_err(|error| error.to_string())?
+            }
         };
         let calls = Calls::default();
         let parked = Arc::new(AtomicU64::new(0));
@@ -185,13 +187,14 @@ impl<'a> Run<'a> {
     }
 
     async fn exec(&mut self, cancel_after_ms: Option<u64>) {
-        let source = self.case.code_repeat.as_ref().map_or_else(|| self.case.code.clone().unwrap_or_default(), super::format::Repeated::expand);
-        let input = self.case.exec_input.clone().unwrap_or_else(|| {
-            let mut input = json!({"code": source, "language": self.case.language});
-            if let Some(typecheck) = self.case.typecheck {
-                input["typecheck"] = typecheck.into();
-            }
-            input
+        let source = self
+            .case
+            .code_repeat
+            .as_ref()
+            .map_or_else(|| self.case.code.clone().unwrap_or_default(), super::format::Repeated::expand);
+        let input = self.case.exec_input.clone().unwrap_or_else(|| match self.case.typecheck {
+            None => json!({"code": source, "language": self.case.language}),
+            Some(typecheck) => json!({"code": source, "language": self.case.language, "typecheck": typecheck}),
         });
         let (text, took) = timed(self.session.exec_json(&input), cancel_after_ms).await;
         self.note(text, took);
@@ -271,7 +274,8 @@ impl<'a> Run<'a> {
     async fn afterwards(&mut self) -> Vec<String> {
         let mut report = Vec::new();
         let calls = self.calls.total();
-        let reported = self.last.get("telemetry").and_then(|telemetry| telemetry.get("callCount")).and_then(Value::as_u64);
+        let reported =
+            self.last.get("telemetry").and_then(|telemetry| telemetry.get("callCount")).and_then(Value::as_u64);
         let is_terminal = self.last.get("status").and_then(Value::as_str) != Some("waiting");
         if is_terminal && self.case.steps.is_none() && reported != Some(calls) {
             report.push(format!("{calls} calls were made, {reported:?} reported"));
