@@ -158,8 +158,13 @@ fn deliver(pending: Pending, outcome: Result<Vec<u8>, RequestError>) -> engine::
     match (pending, outcome) {
         (Pending::Timer { callback, arguments }, _) => callback.call(&Value::undefined(), &arguments).map(drop),
         (Pending::Promise { deferred, .. }, Ok(json)) => {
-            let value = if json.is_empty() { Value::undefined() } else { engine::parse_json(&json)? };
-            deferred.resolve.call(&Value::undefined(), &[value]).map(drop)
+            let value = if json.is_empty() { Ok(Value::undefined()) } else { engine::parse_json(&json) };
+            match value {
+                Ok(value) => deferred.resolve.call(&Value::undefined(), &[value]),
+                // A reply that the engine can't hold, for instance one that is nested too deeply.
+                Err(Thrown) => deferred.reject.call(&Value::undefined(), &[engine::take_exception()]),
+            }
+            .map(drop)
         }
         (Pending::Promise { deferred, call_site }, Err(error)) => {
             crate::natives::complete_error(&call_site, &error)?;

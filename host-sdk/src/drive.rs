@@ -3,8 +3,11 @@
 //! instance.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use codemode_core::budget::Budget;
@@ -37,7 +40,7 @@ pub(crate) struct Reins {
 impl Reins {
     /// Cancels the cell, whatever it is doing.
     pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.cancelled.store(true, Ordering::SeqCst);
         // A cell that has ended doesn't listen any more.
         let _ = self.events.send(Event::Cancelled);
     }
@@ -181,6 +184,8 @@ impl Drive {
 
     fn perform(&mut self, action: Action) -> Flow {
         match action {
+            // Closed while it waited for an instance.
+            Action::Start | Action::Settle if self.cell.is_closed() => {}
             Action::Start | Action::Settle if self.instance.is_none() => return self.with_instance(action),
             Action::Start => self.start(),
             Action::Settle => self.settle(None),
@@ -329,11 +334,18 @@ impl Drive {
         let output = self.ledger().wait();
         let status = Status::Waiting { run_id: run_id.clone(), reason, pending, yield_reason };
         let outcome = self.outcome(status, output);
-        let engine = self.engine.clone();
+        let (engine, session) = (self.engine.clone(), self.session.clone());
         let owner = self.session.owner.clone();
         let since = Instant::now();
         let expires_at = since + Duration::from_secs(self.session.limits.snapshot_ttl_seconds());
+        let reins = self.reins.clone();
         engine.parked().park(&run_id, owner, self, since, expires_at);
+        if reins.cancelled.load(Ordering::SeqCst) {
+            // Cancelled while it was being parked: whoever cancelled may have looked before it was there.
+            let cancelled = engine.parked().remove(&run_id);
+            drop(cancelled);
+            return Step::Returned(session.failed(cancelled_failure()), None);
+        }
         let weak = Arc::downgrade(&engine);
         engine.alarms.set(expires_at, move || {
             if let Some(engine) = weak.upgrade() {
@@ -381,22 +393,53 @@ impl Drive {
 
     /// Waits for the next event in the embedder's future, and takes it.
     async fn rest(&mut self) {
-        let events = self.reins.events.clone();
-        let deadline = self.deadline();
-        let alarm = self.engine.alarms.set(deadline, move || {
-            // A cell that is gone needs no budget.
-            let _ = events.send(Event::BudgetSpent);
-        });
-        let resting = Resting {
-            alarm,
-            ticket: self.cell.is_idle_with_instance().then(|| self.engine.enter_idle(self.reins.events.clone())),
-            engine: self.engine.clone(),
-        };
+        let resting = self.begin_rest();
         let event = self.events.recv().await;
         drop(resting);
         if let Some(event) = event {
             self.feed(event);
         }
+    }
+
+    /// Waits until a place in the pool of instances is free; it is taken on the worker.
+    ///
+    /// # Errors
+    ///
+    /// `overloaded` when the budget is spent before that: waiting counts.
+    async fn queue_for_instance(&mut self) -> Result<(), Lost> {
+        let _resting = self.begin_rest();
+        let instances = self.engine.instances.clone();
+        let mut free = pin!(instances.acquire());
+        loop {
+            let next = poll_fn(|context| match free.as_mut().poll(context) {
+                Poll::Ready(_) => Poll::Ready(None),
+                Poll::Pending => self.events.poll_recv(context),
+            });
+            match next.await {
+                None => return Ok(()),
+                Some(Event::BudgetSpent) => {
+                    return Err(Lost {
+                        kind: Kind::Overloaded,
+                        error: String::from("no instance became free within the time budget; try again later"),
+                    });
+                }
+                Some(event) => self.feed(event),
+            }
+            if self.cell.is_closed() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Arms what may end a rest besides events: the budget, and somebody who needs the instance.
+    fn begin_rest(&self) -> Resting {
+        let events = self.reins.events.clone();
+        let alarm = self.engine.alarms.set(self.deadline(), move || {
+            // A cell that is gone needs no budget.
+            let _ = events.send(Event::BudgetSpent);
+        });
+        let ticket = self.cell.is_idle_with_instance().then(|| self.engine.enter_idle(self.reins.events.clone()));
+        Resting { alarm, ticket, engine: self.engine.clone() }
     }
 }
 
@@ -419,6 +462,10 @@ impl Drop for Resting {
 impl Drop for Drive {
     fn drop(&mut self) {
         self.stop_all();
+        if let Some(run_id) = &self.run_id {
+            // Its run isn't parked, or it wouldn't be dropped: nobody may find it busy for ever.
+            self.engine.parked().close(run_id);
+        }
         if let Some(instance) = self.instance.take() {
             // Giving memory back takes system calls: not on the embedder's threads if it can be helped.
             let _ = self.engine.workers.run(move || drop(instance));
@@ -439,8 +486,9 @@ pub(crate) async fn drive(mut drive: Box<Drive>) -> Outcome {
             Ok(Step::NeedsInstance(waiting)) => {
                 drive = waiting;
                 session.engine.press_idle();
-                // A place is free when this returns; it is taken again on the worker.
-                drop(session.engine.instances.acquire().await);
+                if let Err(lost) = drive.queue_for_instance().await {
+                    break session.failed(lost);
+                }
             }
             Ok(Step::Returned(outcome, _)) => break outcome,
             Err(lost) => break session.failed(lost),
@@ -500,6 +548,10 @@ fn abandon(engine: &Arc<Shared>, outcome: &Outcome) {
         let abandoned = engine.parked().remove(run_id);
         drop(abandoned);
     }
+}
+
+fn cancelled_failure() -> Lost {
+    Lost { kind: Kind::Aborted, error: String::from("the execution was cancelled") }
 }
 
 fn settle_later(events: &UnboundedSender<Event>, id: RequestId, reply: Reply) {

@@ -23,6 +23,7 @@ use crate::snapshot::RestoreCursor;
 
 /// Bytes that one import may copy besides its payload.
 const HOSTCALL_OVERHEAD_BYTES: usize = 64 * 1024;
+const WASM_PAGE_BYTES: u64 = 64 * 1024;
 
 /// A live instance.
 pub(crate) struct Instance {
@@ -30,6 +31,7 @@ pub(crate) struct Instance {
     instance: Component,
     settle: TypedFunc<(Vec<Settlement>, Option<Seed>), (bindings::Turn,)>,
     value_bytes_max: u64,
+    memory_bytes_max: u64,
     engine: Arc<Shared>,
     /// Gives the place in the pool back.
     _permit: OwnedSemaphorePermit,
@@ -82,8 +84,8 @@ impl Instance {
         let (instance, settle) = made
             .map_err(|error| Lost { kind: Kind::Unavailable, error: format!("no instance could be made: {error}") })?;
         engine.count_instantiation();
-        let value_bytes_max = limits.inbox_bytes();
-        Ok(Self { store, instance, settle, value_bytes_max, engine: engine.clone(), _permit: permit })
+        let (value_bytes_max, memory_bytes_max) = (limits.inbox_bytes(), limits.memory_limit_bytes());
+        Ok(Self { store, instance, settle, value_bytes_max, memory_bytes_max, engine: engine.clone(), _permit: permit })
     }
 
     /// Runs the first turn.
@@ -192,8 +194,8 @@ impl Instance {
         let (image,) = image?;
         let bytes = image.as_le_slice(&self.store);
         let memory_bytes = u64::from(self.engine.base.address) + bytes.len() as u64;
-        if memory_bytes > u64::from(u32::MAX) {
-            return Err(violation("an image that is too large"));
+        if memory_bytes % WASM_PAGE_BYTES != 0 || memory_bytes > self.memory_bytes_max {
+            return Err(violation("an image of the wrong length"));
         }
         Ok(visit(bytes))
     }
@@ -209,7 +211,9 @@ impl Instance {
         if !matches!(self.store.data().stage, Stage::Fresh) {
             return Err(failed("the instance was used already"));
         }
-        let memory_bytes = u32::try_from(cursor.memory_bytes).map_err(|_| failed("its memory is too large"))?;
+        let memory_bytes =
+            u32::try_from(cursor.memory_bytes).ok().filter(|bytes| u64::from(*bytes) <= self.memory_bytes_max);
+        let memory_bytes = memory_bytes.ok_or_else(|| failed("its memory is larger than the limit"))?;
         self.store.data_mut().stage = Stage::Restoring(cursor);
         self.store.data_mut().deadline = far_future();
         self.arm(0);
@@ -290,4 +294,92 @@ fn violation(what: &str) -> Lost {
 /// A snapshot that was refused before any byte of it was used.
 pub(crate) fn refused(refusal: Refused) -> Lost {
     Lost { kind: Kind::RestoreFailed, error: refusal.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use codemode_core::ids::Method;
+    use std::sync::Arc;
+
+    use crate::engine::{Engine, EngineConfig};
+
+    fn fresh(engine: &Arc<Shared>) -> Instance {
+        let permit = engine.instances.clone().try_acquire_owned().unwrap();
+        Instance::fresh(engine, &Limits::default(), &Arc::default(), &Arc::default(), permit).unwrap()
+    }
+
+    fn context() -> TurnContext {
+        TurnContext { deadline: far_future(), ledger: Box::new(Ledger::new(1_024)) }
+    }
+
+    /// An instance with a cell that yields, and the snapshot of it.
+    fn parked(engine: &Arc<Shared>) -> (Instance, Vec<u8>) {
+        let mut instance = fresh(engine);
+        let source = "const seen = [1]; await yield_control(); return seen";
+        let limits = bindings::GuestLimits {
+            heap_bytes: 1 << 25,
+            unsettled_requests: 16,
+            live_timers: 16,
+            argument_bytes: 1_024,
+            value_bytes: 1_024,
+            error_text_bytes: 1_024,
+        };
+        let input = StartInput {
+            source: source.as_bytes().into(),
+            file_name: "cell.js".into(),
+            catalog: Arc::default(),
+            limits,
+            seed: (1, 2, 3, 4),
+            started_at: 0,
+        };
+        let report = instance.start(input, context()).report.unwrap();
+        assert!(matches!(report.turn, Turn::Awaiting));
+        let snapshot = instance.image(far_future(), |live| engine.base.delta(live, u64::MAX)).unwrap();
+        (instance, snapshot)
+    }
+
+    #[test]
+    fn a_snapshot_goes_on_in_a_fresh_instance() {
+        let engine = Engine::new(EngineConfig::default()).unwrap().0;
+        let (_, snapshot) = parked(&engine);
+        let mut instance = fresh(&engine);
+        instance.restore(engine.base.open(snapshot.into()).unwrap()).unwrap();
+        let replies = vec![(RequestId { method: Method::Yield, number: 1 }, Reply::Done)];
+        let report = instance.settle(replies, Some((5, 6, 7, 8)), context()).report.unwrap();
+        let Turn::Finished(value) = report.turn else { panic!("{:?}", report.turn) };
+        assert_eq!(value.get(), "[1]");
+    }
+
+    #[test]
+    fn only_a_fresh_instance_is_restored() {
+        let engine = Engine::new(EngineConfig::default()).unwrap().0;
+        let (mut used, snapshot) = parked(&engine);
+        let refused = used.restore(engine.base.open(snapshot.into()).unwrap()).unwrap_err();
+        assert_eq!(refused.kind, Kind::RestoreFailed);
+    }
+
+    #[test]
+    fn foreign_and_altered_snapshots_are_refused_before_a_byte_is_used() {
+        let engine = Engine::new(EngineConfig::default()).unwrap().0;
+        let (_, snapshot) = parked(&engine);
+        assert!(engine.base.open(snapshot.clone().into()).is_ok());
+        for place in (0..snapshot.len()).step_by(97) {
+            let mut altered = snapshot.clone();
+            altered[place] ^= 1 << (place % 8);
+            assert!(engine.base.open(altered.into()).is_err(), "byte {place}");
+        }
+        let half = snapshot[..snapshot.len() / 2].to_vec();
+        assert!(matches!(engine.base.open(half.into()), Err(Refused::Truncated { .. })));
+        let foreign = crate::snapshot::BaseImage { component: [9; 32], ..engine.base.clone() };
+        assert!(matches!(foreign.open(snapshot.into()), Err(Refused::ForeignComponent)));
+    }
+
+    #[test]
+    fn a_settlement_that_nothing_waits_for_traps_and_closes() {
+        let engine = Engine::new(EngineConfig::default()).unwrap().0;
+        let (mut instance, _) = parked(&engine);
+        let replies = vec![(RequestId { method: Method::Yield, number: 7 }, Reply::Done)];
+        assert_eq!(instance.settle(replies, None, context()).report.unwrap_err().kind, Kind::Internal);
+    }
 }

@@ -11,7 +11,7 @@ use codemode_core::envelope::{Digest, Refused, Snapshot, Writer};
 const PAGE_BYTES: usize = 4_096;
 
 /// The memory of a fresh instance, above its stack.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct BaseImage {
     /// Where it starts.
     pub address: u32,
