@@ -194,7 +194,7 @@ impl Instance {
         let (image,) = image?;
         let bytes = image.as_le_slice(&self.store);
         let memory_bytes = u64::from(self.engine.base.address) + bytes.len() as u64;
-        if memory_bytes % WASM_PAGE_BYTES != 0 || memory_bytes > self.memory_bytes_max {
+        if !memory_bytes.is_multiple_of(WASM_PAGE_BYTES) || memory_bytes > self.memory_bytes_max {
             return Err(violation("an image of the wrong length"));
         }
         Ok(visit(bytes))

@@ -1,8 +1,9 @@
-//! From submitted text to source that may run: size, module access, and syntax as the body of an async function, checked
-//! in that order (contract 11.4). Nothing has run when one of these refuses.
+//! From submitted text to source that may run: size, module access, shell commands, and syntax as the body of an async
+//! function, checked in that order (contract 11.4). Nothing has run when one of these refuses.
 
 mod modules;
 mod position;
+mod shell;
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use codemode_core::input::{ExecInput, Language, Refusal};
 use codemode_core::limits;
 use codemode_core::outcome::Kind;
 use oxc_allocator::Allocator;
-use oxc_ast::ast::{Expression, Program, Statement};
+use oxc_ast::ast::{ArrowFunctionExpression, Expression, Program, Statement};
 use oxc_parser::{ParseOptions, Parser, ParserReturn};
 use oxc_span::{GetSpan as _, SourceType};
 
@@ -32,7 +33,7 @@ impl GuestSource {
     ///
     /// # Errors
     ///
-    /// A [`Refusal`]: `source_too_large`, `language_disabled`, `module_access` or `syntax_error`.
+    /// A [`Refusal`]: `source_too_large`, `language_disabled`, `module_access`, `shell_source` or `syntax_error`.
     pub fn check(input: &ExecInput) -> Result<Self, Refusal> {
         let bytes_max = limits::fixed(&limits::SOURCE_BYTES);
         if input.source.len() as u64 > bytes_max {
@@ -56,8 +57,10 @@ fn check_javascript(source: &str) -> Result<(), Refusal> {
     let parsed = parse(&allocator, &wrapped, SourceType::script());
     match complaint(&parsed, &wrapped) {
         None if modules::are_used(&parsed.program) => Err(module_access()),
+        None if wrapper(&parsed.program).is_some_and(|cell| shell::is_bare_command(&cell.body)) => Err(shell_source()),
         None => Ok(()),
         Some(_) if modules::are_used_in_text(source) => Err(module_access()),
+        Some(_) if shell::is_shell(source) => Err(shell_source()),
         Some(complaint) => Err(syntax_error(source, &complaint)),
     }
 }
@@ -75,6 +78,14 @@ fn module_access() -> Refusal {
     )
 }
 
+fn shell_source() -> Refusal {
+    Refusal::new(
+        Kind::ShellSource,
+        "this looks like a shell command; the source is the body of an async JavaScript function. Call the tools, which \
+         are async global functions, and don't send the command again. No tool ran.",
+    )
+}
+
 /// What is wrong with a source, and where in the wrapped text.
 struct Complaint {
     message: String,
@@ -87,26 +98,30 @@ fn complaint(parsed: &ParserReturn<'_>, wrapped: &str) -> Option<Complaint> {
             error.labels.first().and_then(|label| usize::try_from(label.offset()).ok()).unwrap_or(wrapped.len());
         return Some(Complaint { message: error.message.to_string(), offset });
     }
-    let closed_at = body_end(&parsed.program)?;
+    let closed_at = body_end(&parsed.program);
     let expected = wrapped.len() - TAIL.len() + 1;
     (closed_at != expected || parsed.program.body.len() != 1)
         .then(|| Complaint { message: String::from("Unexpected token `}`"), offset: closed_at })
 }
 
-/// Where the body of the function that wraps the cell is closed.
-fn body_end(program: &Program<'_>) -> Option<usize> {
+/// Where the body of the function that wraps the cell is closed; at the start when the text made something else of it.
+fn body_end(program: &Program<'_>) -> usize {
+    let end = wrapper(program).and_then(|function| usize::try_from(function.body.span().end).ok());
+    end.map_or(0, |end| end.saturating_sub(1))
+}
+
+/// The function that wraps the cell.
+fn wrapper<'a>(program: &'a Program<'a>) -> Option<&'a ArrowFunctionExpression<'a>> {
     let Some(Statement::ExpressionStatement(statement)) = program.body.first() else { return None };
     let mut expression = &statement.expression;
     // `(f)(x)` and the like: the text closed the wrapper and went on.
     loop {
         match expression {
-            Expression::ArrowFunctionExpression(function) => {
-                return usize::try_from(function.body.span().end).ok()?.checked_sub(1);
-            }
+            Expression::ArrowFunctionExpression(function) => return Some(function),
             Expression::ParenthesizedExpression(inner) => expression = &inner.expression,
             Expression::CallExpression(call) => expression = &call.callee,
             Expression::SequenceExpression(sequence) => expression = sequence.expressions.first()?,
-            _ => return Some(0),
+            _ => return None,
         }
     }
 }
