@@ -16,6 +16,9 @@ pub const UNAWAITED_PROMISE: &str =
 pub enum Mode {
     /// Replaces it: the final value and output.
     Lenient,
+    /// Replaces it, and leaves out what only guest code could tell: accessors, and everything inside a Proxy. For the
+    /// report of a failed cell, whose code doesn't run any more.
+    Inert,
     /// Refuses a BigInt, a cycle and an un-awaited promise: tool arguments and stored results.
     Strict,
 }
@@ -95,7 +98,7 @@ impl Adapter {
                 } else {
                     let index = *next;
                     *next += 1;
-                    Step::Element(Item::Value(element(frame.object.as_ref(), index)?))
+                    Step::Element(Item::Value(element(frame.object.as_ref(), index, self.mode)?))
                 }
             }
             Children::List(items) => items.next().map_or(Step::Close(b']'), Step::Element),
@@ -103,7 +106,7 @@ impl Adapter {
                 if let Some((name, value)) = listed.next() {
                     Step::Field(name, value)
                 } else {
-                    next_own_field(frame.object.as_ref(), own.as_ref(), next)?
+                    next_own_field(frame.object.as_ref(), own.as_ref(), next, self.mode)?
                         .map_or(Step::Close(b'}'), |(name, value)| Step::Field(name, value))
                 }
             }
@@ -173,7 +176,7 @@ impl Adapter {
 
     fn refuse_when_strict(&self, refuse: impl FnOnce() -> Thrown) -> Result<(), Refusal> {
         match self.mode {
-            Mode::Lenient => Ok(()),
+            Mode::Lenient | Mode::Inert => Ok(()),
             Mode::Strict => Err(refuse().into()),
         }
     }
@@ -188,6 +191,10 @@ impl Adapter {
                 )
             })?;
             push_string(&mut self.out, "[Circular]");
+            return Ok(());
+        }
+        if self.mode == Mode::Inert && value.is_proxy() {
+            push_string(&mut self.out, "[object Proxy]");
             return Ok(());
         }
         let primordials = Primordials::get();
@@ -382,14 +389,14 @@ fn is_absent(value: &Value) -> bool {
 }
 
 /// An element of an array: holes are `undefined`, prototypes are not asked.
-fn element(array: Option<&Value>, index: u64) -> Result<Value, Refusal> {
+fn element(array: Option<&Value>, index: u64, mode: Mode) -> Result<Value, Refusal> {
     let Some(array) = array else { return Ok(Value::undefined()) };
     let key = u32::try_from(index).map_or_else(|_| Key::named(&index.to_string()), Key::element);
     if array.is_proxy() {
         return Ok(array.get(&key)?);
     }
     Ok(match array.own_property(&key)? {
-        Some(property) => read(array, property)?,
+        Some(property) => read(array, property, mode)?,
         None => Value::undefined(),
     })
 }
@@ -398,6 +405,7 @@ fn next_own_field(
     object: Option<&Value>,
     keys: Option<&Keys>,
     next: &mut u32,
+    mode: Mode,
 ) -> Result<Option<(Name, Value)>, Refusal> {
     let (Some(object), Some(keys)) = (object, keys) else { return Ok(None) };
     while let Some(key) = keys.at(*next) {
@@ -406,7 +414,7 @@ fn next_own_field(
             object.get(&key)?
         } else {
             match object.own_property(&key)? {
-                Some(property) => read(object, property)?,
+                Some(property) => read(object, property, mode)?,
                 // An earlier getter deleted it.
                 None => continue,
             }
@@ -416,8 +424,9 @@ fn next_own_field(
     Ok(None)
 }
 
-fn read(object: &Value, property: Property) -> Result<Value, Thrown> {
+fn read(object: &Value, property: Property, mode: Mode) -> Result<Value, Thrown> {
     match property {
+        Property::Accessor(_) if mode == Mode::Inert => Ok(Value::undefined()),
         Property::Data(value) => Ok(value),
         Property::Accessor(getter) if getter.is_undefined() => Ok(getter),
         Property::Accessor(getter) => getter.call(object, &[]),
@@ -428,8 +437,8 @@ fn read(object: &Value, property: Property) -> Result<Value, Thrown> {
 fn error_fields(error: &Value) -> Vec<(Name, Value)> {
     let mut fields = Vec::new();
     for (name, fallback) in [("name", "Error"), ("message", "")] {
-        let found = error.data_property(&Key::named(name)).filter(|value| matches!(value.kind(), Kind::String));
-        if let Some(value) = found.or_else(|| Value::string(fallback).ok()) {
+        let text = error.error_text(name).unwrap_or_else(|| fallback.to_owned());
+        if let Ok(value) = Value::string(&text) {
             fields.push((Name::Fixed(name), value));
         }
     }

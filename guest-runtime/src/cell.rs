@@ -33,6 +33,8 @@ pub struct Cell {
     value: Option<Vec<u8>>,
     numbers: BTreeMap<u8, u32>,
     pending: BTreeMap<(u8, u32), Pending>,
+    /// Requests whose replies are being delivered in this turn, and weren't yet.
+    delivering: BTreeMap<(u8, u32), Pending>,
     live_timers: u32,
     is_queue_full: bool,
 }
@@ -73,8 +75,24 @@ pub fn submit(method: Method, pending: Pending) -> Result<u32, QueueFull> {
     })
 }
 
+/// What became of a timer that the guest cancelled.
+pub enum Cancelled {
+    /// The host still has it, and must be told.
+    Pending(Pending),
+    /// Its reply is here already, and is dropped.
+    Delivering(Pending),
+}
+
+/// Cancels a timer. `None` when there is none.
+pub fn cancel_timer(number: u32) -> Option<Cancelled> {
+    if let Some(pending) = remove(Method::Sleep, number) {
+        return Some(Cancelled::Pending(pending));
+    }
+    with(|cell| cell.delivering.remove(&(Method::Sleep as u8, number))).map(Cancelled::Delivering)
+}
+
 /// Takes a request out of the table: it is settled or cancelled.
-pub fn remove(method: Method, number: u32) -> Option<Pending> {
+fn remove(method: Method, number: u32) -> Option<Pending> {
     with(|cell| {
         let pending = cell.pending.remove(&(method as u8, number))?;
         cell.live_timers -= u32::from(matches!(pending, Pending::Timer { .. }));
@@ -98,6 +116,7 @@ pub fn start(input: StartInput) -> Turn {
             value: None,
             numbers: BTreeMap::new(),
             pending: BTreeMap::new(),
+            delivering: BTreeMap::new(),
             live_timers: 0,
             is_queue_full: false,
         });
@@ -140,18 +159,32 @@ pub fn settle(settlements: Vec<Settlement>, seed: Option<crate::codemode::cell::
     if let Some(seed) = seed {
         random::reseed(seed);
     }
-    for settlement in settlements {
+    // First out of the table, all of them: a callback of this batch may cancel a timer that is in it too.
+    for settlement in &settlements {
+        let id = (settlement.method as u8, settlement.number);
         let pending = remove(settlement.method, settlement.number).expect("a settlement is for a pending request");
+        with(|cell| cell.delivering.insert(id, pending));
+    }
+    for settlement in settlements {
+        let id = (settlement.method as u8, settlement.number);
+        // Only a timer that was cancelled meanwhile is gone.
+        let Some(pending) = with(|cell| cell.delivering.remove(&id)) else { continue };
         if let Err(Thrown) = deliver(pending, settlement.outcome) {
             let thrown = engine::take_exception();
             rejections::remember(Value::undefined(), thrown);
         }
         pump();
-        if engine::is_stopped() {
+        if engine::is_stopped() || has_failed() {
             break;
         }
     }
     turn()
+}
+
+/// Whether the cell is over already: no more of its code runs.
+fn has_failed() -> bool {
+    let (is_queue_full, promise) = with(|cell| (cell.is_queue_full, cell.promise.clone()));
+    is_queue_full || promise.is_some_and(|promise| matches!(engine::promise_state(&promise), PromiseState::Rejected(_)))
 }
 
 fn deliver(pending: Pending, outcome: Result<Vec<u8>, RequestError>) -> engine::Result<()> {
@@ -160,15 +193,19 @@ fn deliver(pending: Pending, outcome: Result<Vec<u8>, RequestError>) -> engine::
         (Pending::Promise { deferred, .. }, Ok(json)) => {
             let value = if json.is_empty() { Ok(Value::undefined()) } else { engine::parse_json(&json) };
             match value {
-                Ok(value) => deferred.resolve.call(&Value::undefined(), &[value]),
+                Ok(value) => engine::resolve_with_data(&deferred, value),
                 // A reply that the engine can't hold, for instance one that is nested too deeply.
                 Err(Thrown) => deferred.reject.call(&Value::undefined(), &[engine::take_exception()]),
             }
             .map(drop)
         }
         (Pending::Promise { deferred, call_site }, Err(error)) => {
-            crate::natives::complete_error(&call_site, &error)?;
-            deferred.reject.call(&Value::undefined(), &[call_site]).map(drop)
+            let reason = match crate::natives::complete_error(&call_site, &error) {
+                Ok(()) => call_site,
+                // The guest made the error immutable, or there is no memory for it: the call fails all the same.
+                Err(Thrown) => engine::take_exception(),
+            };
+            deferred.reject.call(&Value::undefined(), &[reason]).map(drop)
         }
     }
 }

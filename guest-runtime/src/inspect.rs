@@ -138,6 +138,8 @@ impl Inspector {
         self.path.push(value.clone());
         match value.class() {
             Class::Array => self.elements(value)?,
+            // Listing the keys of a large one would take more memory than all that is shown of it.
+            Class::TypedArray | Class::Boxed => self.indexed(value)?,
             class => self.fields(value, class == Class::Error)?,
         }
         self.path.pop();
@@ -165,6 +167,32 @@ impl Inspector {
         Ok(())
     }
 
+    /// An object whose properties are its elements.
+    fn indexed(&mut self, object: &Value) -> engine::Result<()> {
+        self.out.push(b'{');
+        for index in 0.. {
+            let Some(Property::Data(value)) = object.own_property(&Key::element(index))? else { break };
+            if index > 0 {
+                self.out.push(b',');
+            }
+            if index == PROPERTIES_MAX || self.visited >= VISITED_VALUES_MAX {
+                self.cut_fields();
+                break;
+            }
+            push_string(&mut self.out, &index.to_string());
+            self.out.push(b':');
+            self.nested(&value)?;
+        }
+        self.out.push(b'}');
+        Ok(())
+    }
+
+    fn cut_fields(&mut self) {
+        push_string(&mut self.out, "…");
+        self.out.push(b':');
+        push_string(&mut self.out, TRUNCATED);
+    }
+
     fn accessor(&mut self) {
         self.visited += 1;
         push_string(&mut self.out, "[Accessor]");
@@ -181,9 +209,7 @@ impl Inspector {
             }
             shown += 1;
             if shown > PROPERTIES_MAX || self.visited >= VISITED_VALUES_MAX {
-                push_string(&mut self.out, "…");
-                self.out.push(b':');
-                push_string(&mut self.out, TRUNCATED);
+                self.cut_fields();
                 break;
             }
             let name = key.text()?.with_text(|text| cut(text, STRING_UNITS_MAX))?;

@@ -6,7 +6,7 @@ use std::cell::Cell as Counter;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::adapter::{self, Mode, Refusal};
-use crate::cell::{self, Pending, QueueFull};
+use crate::cell::{self, Cancelled, Pending, QueueFull};
 use crate::codemode::cell::types::{Method, RequestError};
 use crate::codemode::cell::{control, output, timers, tools};
 use crate::engine::{self, Attributes, Call, Key, Kind, Primordials, Result, Value};
@@ -89,6 +89,12 @@ pub fn install() {
     performance.define(&key, function, Attributes::Fixed).expect("a fresh property");
     performance.freeze().expect("a plain object");
     global.define(&Key::named("performance"), performance, Attributes::Hidden).expect("a fresh global");
+    // Both let guest code run whenever the engine makes an error, also inside of natives. Without them the names are
+    // ordinary properties.
+    let error = global.data_property(&Key::named("Error")).expect("the engine has Error");
+    for name in ["prepareStackTrace", "stackTraceLimit"] {
+        error.delete(&Key::named(name)).expect("a configurable property");
+    }
     // An own promise's `constructor` decides whether `await` looks at `then`. Fixing it keeps what the guest does to
     // `Promise.prototype.then` away from our promises.
     let promise = global.data_property(&Key::named("Promise")).expect("the engine has Promise");
@@ -208,11 +214,15 @@ fn clear_timeout(call: &Call<'_>, _: i32) -> Result<Value> {
         Kind::Float(id) if id.fract() == 0.0 && id > 0.0 && id <= f64::from(u32::MAX) => Some(id as u32),
         _ => None,
     };
-    if let Some(number) = id
-        && let Some(cancelled) = cell::remove(Method::Sleep, number)
-    {
-        timers::clear(number);
-        drop(cancelled);
+    if let Some(number) = id {
+        match cell::cancel_timer(number) {
+            Some(Cancelled::Pending(timer)) => {
+                timers::clear(number);
+                drop(timer);
+            }
+            Some(Cancelled::Delivering(timer)) => drop(timer),
+            None => {}
+        }
     }
     Ok(Value::undefined())
 }

@@ -119,7 +119,7 @@ fn short(value: &Value) -> String {
         Kind::Symbol => value.symbol_description().map(|text| format!("Symbol({text})")).unwrap_or_default(),
         Kind::Object if value.is_proxy() => String::from("[object Proxy]"),
         Kind::Null | Kind::Bool(_) | Kind::Int(_) | Kind::Float(_) | Kind::BigInt | Kind::Object => {
-            match adapter::to_json(value, Mode::Lenient, THROWN_OBJECT_BYTES_MAX) {
+            match adapter::to_json(value, Mode::Inert, THROWN_OBJECT_BYTES_MAX) {
                 Ok(json) => String::from_utf8(json).unwrap_or_default(),
                 Err(refusal) => {
                     if matches!(refusal, adapter::Refusal::Thrown) {
@@ -176,11 +176,7 @@ fn is_error(value: &Value) -> bool {
 }
 
 fn text_property(object: &Value, name: &str) -> Option<String> {
-    if !object.is_object() {
-        return None;
-    }
-    let value = object.data_property(&Key::named(name))?;
-    if matches!(value.kind(), Kind::String) { value.to_text().ok() } else { None }
+    if object.is_object() { object.error_text(name) } else { None }
 }
 
 /// An own data property; no guest code runs.

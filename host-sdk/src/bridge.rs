@@ -7,9 +7,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use codemode_core::cell::{Payload, Request};
 use codemode_core::ids::{Method, RequestId};
-use codemode_core::limits;
+use codemode_core::json;
+use codemode_core::limits::{self, Limits};
 use codemode_core::output::{Entry, Ledger};
-use serde_json::value::RawValue;
 use wasmtime::component::{Linker, LinkerInstance, WasmList};
 use wasmtime::{ResourceLimiter, StoreContextMut};
 
@@ -61,15 +61,13 @@ pub(crate) struct Host {
     pub replay_safe_tools: Arc<[bool]>,
     memory_bytes_max: usize,
     value_bytes_max: usize,
+    /// Bytes of arguments that the turn passed so far, and how many may be pending.
+    argument_bytes: u64,
+    argument_bytes_max: u64,
 }
 
 impl Host {
-    pub fn new(
-        memory_bytes_max: u64,
-        value_bytes_max: u64,
-        cancelled: Arc<AtomicBool>,
-        replay_safe_tools: Arc<[bool]>,
-    ) -> Self {
+    pub fn new(limits: &Limits, cancelled: Arc<AtomicBool>, replay_safe_tools: Arc<[bool]>) -> Self {
         Self {
             stage: Stage::Fresh,
             requests: Vec::new(),
@@ -81,9 +79,20 @@ impl Host {
             violation: None,
             memory_was_refused: false,
             replay_safe_tools,
-            memory_bytes_max: usize::try_from(memory_bytes_max).unwrap_or(usize::MAX),
-            value_bytes_max: usize::try_from(value_bytes_max).unwrap_or(usize::MAX),
+            memory_bytes_max: usize::try_from(limits.memory_limit_bytes()).unwrap_or(usize::MAX),
+            value_bytes_max: usize::try_from(limits.value_bytes()).unwrap_or(usize::MAX),
+            argument_bytes: 0,
+            argument_bytes_max: limits.inbox_bytes(),
         }
+    }
+
+    /// Begins a turn.
+    pub fn begin_turn(&mut self, deadline: Instant, ledger: Box<Ledger>) {
+        self.stage = Stage::Live;
+        self.deadline = deadline;
+        self.ledger = Some(ledger);
+        self.argument_bytes = 0;
+        self.check_stop(Instant::now());
     }
 
     /// Looks at the flags of whoever may stop the turn.
@@ -147,14 +156,13 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
 
 fn link_tools(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
     linker.func_wrap("call-value", |mut caller: Caller<'_>, (number, tool, arguments): (u32, u32, WasmList<u8>)| {
-        let bytes_max = limits::fixed(&limits::ARGUMENT_BYTES);
-        let arguments = json(&mut caller, &arguments, bytes_max)?;
+        let payload = call_payload(&mut caller, tool, &arguments)?;
         let host = caller.data_mut();
         let place = usize::try_from(tool).unwrap_or(usize::MAX);
         let Some(replay_safe) = host.replay_safe_tools.get(place).copied() else {
             return Err(host.violated("a tool that isn't in the catalog"));
         };
-        host.submit(Method::CallValue, number, Payload::Tool { index: tool, arguments }, replay_safe)
+        host.submit(Method::CallValue, number, payload, replay_safe)
     })
 }
 
@@ -188,8 +196,7 @@ fn link_output(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
     })?;
     linker.func_wrap("json", |mut caller: Caller<'_>, (entry,): (WasmList<u8>,)| {
         with_ledger(&mut caller, &entry, |ledger, bytes| {
-            let value: &RawValue = serde_json::from_slice(bytes).map_err(|_| "an entry that isn't JSON")?;
-            ledger.push(Entry::Json(value));
+            ledger.push(Entry::Json(json::check(bytes).map_err(|_| "an entry that isn't acceptable JSON")?));
             Ok(())
         })
     })?;
@@ -265,11 +272,20 @@ fn link_clocks(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     })
 }
 
-/// A list of the guest as checked JSON.
-fn json(caller: &mut Caller<'_>, list: &WasmList<u8>, bytes_max: u64) -> wasmtime::Result<Box<RawValue>> {
-    if list.len() as u64 > bytes_max {
+/// A call with its arguments. They aren't kept when they don't fit beside what the turn has passed already: the core
+/// rejects that call.
+fn call_payload(caller: &mut Caller<'_>, index: u32, arguments: &WasmList<u8>) -> wasmtime::Result<Payload> {
+    let bytes = arguments.len() as u64;
+    if bytes > limits::fixed(&limits::ARGUMENT_BYTES) {
         return Err(caller.data_mut().violated("arguments that are too large"));
     }
-    let parsed = serde_json::from_slice::<&RawValue>(list.as_le_slice(&*caller)).map(ToOwned::to_owned);
-    parsed.map_err(|_| caller.data_mut().violated("arguments that aren't JSON"))
+    let host = caller.data_mut();
+    if host.argument_bytes + bytes > host.argument_bytes_max {
+        return Ok(Payload::Oversized);
+    }
+    host.argument_bytes += bytes;
+    match json::check(arguments.as_le_slice(&*caller)) {
+        Ok(arguments) => Ok(Payload::Tool { index, arguments: arguments.to_owned() }),
+        Err(_) => Err(caller.data_mut().violated("arguments that aren't acceptable JSON")),
+    }
 }

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -28,6 +28,7 @@ use crate::instance::{Instance, TurnContext, TurnResult, refused};
 use crate::session::{CellEvent, Inner as Session};
 use crate::source::GuestSource;
 use crate::watch::Watch;
+use crate::workers::Overloaded;
 
 /// Reaches a cell from outside.
 pub(crate) struct Reins {
@@ -35,6 +36,10 @@ pub(crate) struct Reins {
     pub cancelled: Arc<AtomicBool>,
     /// Wakes the cell while it waits.
     pub events: UnboundedSender<Event>,
+    /// Which call on the cell is in flight: rises when one begins and when one returns.
+    pub call: AtomicU64,
+    /// Whether a request that reaches outside was dispatched; kept here for a cell that is lost to a panic.
+    pub bridge_dispatch_started: AtomicBool,
 }
 
 impl Reins {
@@ -62,6 +67,8 @@ pub(crate) struct Drive {
     todo: VecDeque<Action>,
     slot: Option<Slot>,
     run_id: Option<RunId>,
+    /// Rings when the parked cell expires.
+    expiry: Option<AlarmId>,
 }
 
 /// A cell's source: text first, checked on a worker, gone once it has started.
@@ -105,11 +112,17 @@ impl Drive {
             instance: None,
             snapshot: None,
             events,
-            reins: Arc::new(Reins { cancelled: Arc::default(), events: sender }),
+            reins: Arc::new(Reins {
+                cancelled: Arc::default(),
+                events: sender,
+                call: AtomicU64::new(0),
+                bridge_dispatch_started: AtomicBool::new(false),
+            }),
             running: BTreeMap::new(),
             todo: VecDeque::new(),
             slot: None,
             run_id: None,
+            expiry: None,
             engine,
             session,
         })
@@ -117,12 +130,19 @@ impl Drive {
 
     /// A `wait` call on this parked cell was admitted.
     pub fn wait(&mut self) {
+        self.cancel_expiry();
         // What settled while it was parked came first.
         while let Ok(event) = self.events.try_recv() {
             self.feed(event);
         }
         let budget = budget(&self.session, &self.engine);
         self.feed(Event::Waited(budget));
+    }
+
+    fn cancel_expiry(&mut self) {
+        if let Some(alarm) = self.expiry.take() {
+            self.engine.alarms.cancel(alarm);
+        }
     }
 
     /// When the budget of the current call is spent.
@@ -202,6 +222,7 @@ impl Drive {
                     running.stop(&self.engine.alarms);
                 }
             }
+            Action::Release => self.instance = None,
             Action::Park => self.park(),
             Action::Suspend(suspension) => return Flow::Suspend(suspension),
             Action::Finish(ending) => return Flow::Finish(ending),
@@ -289,6 +310,7 @@ impl Drive {
         let running = match payload {
             Payload::Tool { index, arguments } => {
                 self.session.count_call();
+                self.reins.bridge_dispatch_started.store(true, Ordering::Relaxed);
                 let running = dispatch::tool(&self.session, id, index, arguments, events);
                 debug_assert!(running.is_some(), "the import checks that the tool exists");
                 running
@@ -297,7 +319,7 @@ impl Drive {
                 let at = Instant::now() + Duration::from_millis(delay_ms);
                 Some(Running::Alarm(self.engine.alarms.set(at, move || settle_later(&events, id, Reply::Done))))
             }
-            Payload::Yield { .. } => None,
+            Payload::Yield { .. } | Payload::Oversized => None,
             Payload::Other { operation, .. } => {
                 let message = format!("{operation} is not available in this session");
                 settle_later(&events, id, Reply::Failed { message, code: Some("invalid_input") });
@@ -317,8 +339,8 @@ impl Drive {
         let deadline = began + Duration::from_millis(limits::fixed(&limits::PARK_MS));
         let base = &self.engine.base;
         match instance.image(deadline, |live| base.delta(live, bytes_max)) {
-            Ok(snapshot) if snapshot.len() as u64 > bytes_max => self.feed(Event::ParkRefused { bytes_max }),
-            Ok(snapshot) => {
+            Ok(None) => self.feed(Event::ParkRefused { bytes_max }),
+            Ok(Some(snapshot)) => {
                 let bytes = snapshot.len() as u64;
                 self.snapshot = Some(snapshot.into());
                 self.session.observe(&CellEvent::Parked { bytes, took: began.elapsed() });
@@ -329,30 +351,30 @@ impl Drive {
     }
 
     fn suspend(mut self: Box<Self>, suspension: Suspension) -> Step {
+        if self.reins.cancelled.load(Ordering::SeqCst) {
+            return self.finish(Ending::Failed(cancelled()));
+        }
         let Suspension { reason, pending, yield_reason } = suspension;
         let run_id = self.run_id.get_or_insert_with(|| RunId::new(uuid::Uuid::new_v4())).clone();
         let output = self.ledger().wait();
         let status = Status::Waiting { run_id: run_id.clone(), reason, pending, yield_reason };
         let outcome = self.outcome(status, output);
-        let (engine, session) = (self.engine.clone(), self.session.clone());
-        let owner = self.session.owner.clone();
         let since = Instant::now();
         let expires_at = since + Duration::from_secs(self.session.limits.snapshot_ttl_seconds());
-        let reins = self.reins.clone();
-        engine.parked().park(&run_id, owner, self, since, expires_at);
-        if reins.cancelled.load(Ordering::SeqCst) {
-            // Cancelled while it was being parked: whoever cancelled may have looked before it was there.
-            let cancelled = engine.parked().remove(&run_id);
-            drop(cancelled);
-            return Step::Returned(session.failed(cancelled_failure()), None);
-        }
-        let weak = Arc::downgrade(&engine);
-        engine.alarms.set(expires_at, move || {
+        let weak = Arc::downgrade(&self.engine);
+        self.expiry = Some(self.engine.alarms.set(expires_at, move || {
             if let Some(engine) = weak.upgrade() {
                 engine.sweep();
             }
-        });
-        Step::Returned(outcome, None)
+        }));
+        let (engine, owner, reins) = (self.engine.clone(), self.session.owner.clone(), self.reins.clone());
+        engine.parked().park(&run_id, owner, self, since, expires_at);
+        // Whoever cancelled meanwhile may have looked before it was there.
+        let taken_back = if reins.cancelled.load(Ordering::SeqCst) { engine.parked().remove(&run_id) } else { None };
+        match taken_back {
+            Some(cell) => cell.finish(Ending::Failed(cancelled())),
+            None => Step::Returned(outcome, None),
+        }
     }
 
     fn finish(mut self: Box<Self>, ending: Ending) -> Step {
@@ -401,12 +423,10 @@ impl Drive {
         }
     }
 
-    /// Waits until a place in the pool of instances is free; it is taken on the worker.
-    ///
-    /// # Errors
-    ///
-    /// `overloaded` when the budget is spent before that: waiting counts.
-    async fn queue_for_instance(&mut self) -> Result<(), Lost> {
+    /// Waits until a place in the pool of instances is free, which is taken on the worker, or until the budget is spent:
+    /// waiting counts.
+    async fn queue_for_instance(&mut self) {
+        let _queued = self.engine.enter_queue();
         let _resting = self.begin_rest();
         let instances = self.engine.instances.clone();
         let mut free = pin!(instances.acquire());
@@ -416,17 +436,16 @@ impl Drive {
                 Poll::Pending => self.events.poll_recv(context),
             });
             match next.await {
-                None => return Ok(()),
-                Some(Event::BudgetSpent) => {
-                    return Err(Lost {
-                        kind: Kind::Overloaded,
-                        error: String::from("no instance became free within the time budget; try again later"),
-                    });
+                None => return,
+                Some(Event::BudgetSpent) if self.cell.budget().is_spent(self.engine.now()) => {
+                    // What waits for the instance is the first thing to do.
+                    self.todo.pop_front();
+                    return self.feed(Event::NoInstance);
                 }
                 Some(event) => self.feed(event),
             }
             if self.cell.is_closed() {
-                return Ok(());
+                return;
             }
         }
     }
@@ -462,6 +481,7 @@ impl Drop for Resting {
 impl Drop for Drive {
     fn drop(&mut self) {
         self.stop_all();
+        self.cancel_expiry();
         if let Some(run_id) = &self.run_id {
             // Its run isn't parked, or it wouldn't be dropped: nobody may find it busy for ever.
             self.engine.parked().close(run_id);
@@ -476,48 +496,63 @@ impl Drop for Drive {
 /// Drives a cell until the call has its outcome. Dropping the future cancels the cell.
 pub(crate) async fn drive(mut drive: Box<Drive>) -> Outcome {
     let session = drive.session.clone();
-    let guard = CancelOnDrop(Some(drive.reins.clone()));
+    let reins = drive.reins.clone();
+    let guard = CancelOnDrop { engine: drive.engine.clone(), reins: reins.clone(), is_armed: true };
     let outcome = loop {
         match on_worker(drive).await {
-            Ok(Step::Idle(idle)) => {
+            Some(Step::Idle(idle)) => {
                 drive = idle;
                 drive.rest().await;
             }
-            Ok(Step::NeedsInstance(waiting)) => {
+            Some(Step::NeedsInstance(waiting)) => {
                 drive = waiting;
-                session.engine.press_idle();
-                if let Err(lost) = drive.queue_for_instance().await {
-                    break session.failed(lost);
-                }
+                drive.queue_for_instance().await;
             }
-            Ok(Step::Returned(outcome, _)) => break outcome,
-            Err(lost) => break session.failed(lost),
+            Some(Step::Returned(outcome, _)) => break outcome,
+            None => {
+                let error = String::from("the runtime failed inside this cell");
+                let bridge_dispatch_started = reins.bridge_dispatch_started.load(Ordering::Relaxed);
+                break session.failed(Lost { kind: Kind::Internal, error }, bridge_dispatch_started);
+            }
         }
     };
+    reins.call.fetch_add(1, Ordering::SeqCst);
     guard.disarm();
     outcome
 }
 
-struct CancelOnDrop(Option<Arc<Reins>>);
+struct CancelOnDrop {
+    engine: Arc<Shared>,
+    reins: Arc<Reins>,
+    is_armed: bool,
+}
 
 impl CancelOnDrop {
     fn disarm(mut self) {
-        self.0 = None;
+        self.is_armed = false;
     }
 }
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if let Some(reins) = self.0.take() {
-            reins.cancel();
+        if self.is_armed {
+            self.reins.cancel();
+            // It may be parked by now, with a result that nobody has read.
+            let parked = self.engine.parked().take_all(|cell| Arc::ptr_eq(&cell.reins, &self.reins));
+            drop(parked);
         }
     }
 }
 
-async fn on_worker(drive: Box<Drive>) -> Result<Step, Lost> {
+/// Works on a cell on a worker. `None` when the worker panicked.
+async fn on_worker(drive: Box<Drive>) -> Option<Step> {
     let (sender, receiver) = oneshot::channel();
     let engine = drive.engine.clone();
+    // Shared with the job, so that a cell whose job finds no place isn't lost.
+    let place = Arc::new(Mutex::new(Some(drive)));
+    let taken = place.clone();
     let queued = engine.workers.run(move || {
+        let Some(drive) = take(&taken) else { return };
         let engine = drive.engine.clone();
         match drive.work() {
             Step::Returned(outcome, rest) => {
@@ -533,13 +568,17 @@ async fn on_worker(drive: Box<Drive>) -> Result<Step, Lost> {
             }
         }
     });
-    queued.map_err(|_| Lost {
-        kind: Kind::Overloaded,
-        error: String::from("too many cells wait for a worker; try again later"),
-    })?;
-    receiver
-        .await
-        .map_err(|_| Lost { kind: Kind::Internal, error: String::from("the runtime failed inside this cell") })
+    if queued == Err(Overloaded)
+        && let Some(drive) = take(&place)
+    {
+        let error = String::from("too many cells wait for a worker; try again later");
+        return Some(drive.finish(Ending::Failed(Lost { kind: Kind::Overloaded, error })));
+    }
+    receiver.await.ok()
+}
+
+fn take(place: &Mutex<Option<Box<Drive>>>) -> Option<Box<Drive>> {
+    place.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// Nobody learned the id of this parked cell, so nobody can ever resume it.
@@ -550,7 +589,7 @@ fn abandon(engine: &Arc<Shared>, outcome: &Outcome) {
     }
 }
 
-fn cancelled_failure() -> Lost {
+fn cancelled() -> Lost {
     Lost { kind: Kind::Aborted, error: String::from("the execution was cancelled") }
 }
 
@@ -570,7 +609,7 @@ fn guest_limits(limits: &codemode_core::limits::Limits) -> GuestLimits {
         unsettled_requests: small(limits.unsettled_requests()),
         live_timers: small(limits::fixed(&limits::LIVE_TIMERS)),
         argument_bytes: small(limits::fixed(&limits::ARGUMENT_BYTES)),
-        value_bytes: small(limits.inbox_bytes()),
+        value_bytes: small(limits.value_bytes()),
         error_text_bytes: small(limits::fixed(&limits::ERROR_TEXT_BYTES)),
     }
 }

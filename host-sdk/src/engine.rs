@@ -2,14 +2,15 @@
 //! One per process is enough; it is cheap to clone.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use codemode_core::budget;
 use codemode_core::cell::Event;
 use codemode_core::envelope::{DIGEST_BYTES, Digest};
-use codemode_core::limits;
+use codemode_core::limits::{self, Limits};
 use codemode_core::slots::{Slots, SlotsFull};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc::UnboundedSender};
@@ -119,6 +120,8 @@ pub(crate) struct Shared {
     /// Cells that hold an instance and wait, longest first.
     idle: Mutex<BTreeMap<u64, UnboundedSender<Event>>>,
     next_idle: AtomicU64,
+    /// Cells that wait for an instance.
+    queued: AtomicU64,
     started: Instant,
     instantiations: AtomicU64,
     pool: Option<PoolReset>,
@@ -180,6 +183,7 @@ impl Engine {
             parked: Mutex::default(),
             idle: Mutex::default(),
             next_idle: AtomicU64::new(0),
+            queued: AtomicU64::new(0),
             started: Instant::now(),
             instantiations: AtomicU64::new(0),
             wasmtime,
@@ -278,11 +282,21 @@ impl Shared {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a cell holds an instance and waits.
+    /// Notes that a cell holds an instance and waits. When others wait for an instance, one is asked for at once.
     pub fn enter_idle(&self, cell: UnboundedSender<Event>) -> u64 {
         let ticket = self.next_idle.fetch_add(1, Relaxed);
         self.idle().insert(ticket, cell);
+        if self.queued.load(SeqCst) > 0 {
+            self.press_idle();
+        }
         ticket
+    }
+
+    /// Notes that a cell waits for an instance, until the result is dropped.
+    pub fn enter_queue(self: &Arc<Self>) -> Queued {
+        self.queued.fetch_add(1, SeqCst);
+        self.press_idle();
+        Queued(self.clone())
     }
 
     /// Takes that note back.
@@ -291,7 +305,7 @@ impl Shared {
     }
 
     /// Asks the cell that has been idle longest to give its instance back.
-    pub fn press_idle(&self) {
+    fn press_idle(&self) {
         let longest = self.idle().pop_first();
         if let Some((_, cell)) = longest {
             // A cell that is gone has given it back already.
@@ -304,6 +318,15 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.ticker.close();
         self.alarms.close();
+    }
+}
+
+/// A cell that waits for an instance.
+pub(crate) struct Queued(Arc<Shared>);
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.0.queued.fetch_sub(1, SeqCst);
     }
 }
 
@@ -389,8 +412,7 @@ fn measure_base(
     exports: &Exports,
     component: Digest,
 ) -> wasmtime::Result<BaseImage> {
-    let limit = limits::MEMORY_LIMIT_BYTES.max;
-    let host = Host::new(limit, limit, Arc::default(), Arc::default());
+    let host = Host::new(&Limits::default(), Arc::default(), Arc::default());
     let mut store = Store::new(engine, host);
     store.set_epoch_deadline(u64::MAX / 2);
     store.set_hostcall_fuel(usize::MAX);

@@ -8,6 +8,7 @@ use std::time::Instant;
 use codemode_core::cell::{Lost, Reply, Turn, TurnReport};
 use codemode_core::envelope::Refused;
 use codemode_core::ids::RequestId;
+use codemode_core::json;
 use codemode_core::limits::{self, Limits};
 use codemode_core::outcome::Kind;
 use codemode_core::output::Ledger;
@@ -66,8 +67,7 @@ impl Instance {
         replay_safe_tools: &Arc<[bool]>,
         permit: OwnedSemaphorePermit,
     ) -> Result<Self, Lost> {
-        let host =
-            Host::new(limits.memory_limit_bytes(), limits.inbox_bytes(), cancelled.clone(), replay_safe_tools.clone());
+        let host = Host::new(limits, cancelled.clone(), replay_safe_tools.clone());
         let mut store = Store::new(&engine.wasmtime, host);
         store.limiter(|host| host);
         store.set_epoch_deadline(1);
@@ -84,7 +84,7 @@ impl Instance {
         let (instance, settle) = made
             .map_err(|error| Lost { kind: Kind::Unavailable, error: format!("no instance could be made: {error}") })?;
         engine.count_instantiation();
-        let (value_bytes_max, memory_bytes_max) = (limits.inbox_bytes(), limits.memory_limit_bytes());
+        let (value_bytes_max, memory_bytes_max) = (limits.value_bytes(), limits.memory_limit_bytes());
         Ok(Self { store, instance, settle, value_bytes_max, memory_bytes_max, engine: engine.clone(), _permit: permit })
     }
 
@@ -111,12 +111,8 @@ impl Instance {
     where
         P: ComponentNamedList + Lower,
     {
-        let host = self.store.data_mut();
-        host.stage = Stage::Live;
-        host.deadline = context.deadline;
-        host.ledger = Some(context.ledger);
-        host.check_stop(Instant::now());
-        self.arm(self.value_bytes_max);
+        self.store.data_mut().begin_turn(context.deadline, context.ledger);
+        self.arm(self.value_bytes_max.max(limits::fixed(&limits::ARGUMENT_BYTES)));
         let ticking = self.engine.ticker.tick();
         let called = function.call(&mut self.store, parameters);
         drop(ticking);
@@ -143,7 +139,7 @@ impl Instance {
         let turn = match turn {
             bindings::Turn::Awaiting => Turn::Awaiting,
             bindings::Turn::Draining => Turn::Draining,
-            bindings::Turn::Finished(value) => Turn::Finished(checked_value(value)?),
+            bindings::Turn::Finished(value) => Turn::Finished(checked_value(&value)?),
             bindings::Turn::Failed(failure) => {
                 Turn::Failed(Lost { kind: failure.kind.into(), error: checked_text(failure.text)? })
             }
@@ -268,9 +264,8 @@ fn settlement(id: RequestId, reply: Reply) -> Settlement {
     Settlement { method: id.method.into(), number: id.number, outcome }
 }
 
-fn checked_value(value: Vec<u8>) -> Result<Box<RawValue>, Lost> {
-    let text = String::from_utf8(value).map_err(|_| violation("a value that isn't UTF-8"))?;
-    RawValue::from_string(text).map_err(|_| violation("a value that isn't JSON"))
+fn checked_value(value: &[u8]) -> Result<Box<RawValue>, Lost> {
+    json::check(value).map(ToOwned::to_owned).map_err(|_| violation("a value that isn't acceptable JSON"))
 }
 
 fn checked_text(text: Vec<u8>) -> Result<String, Lost> {
@@ -335,7 +330,7 @@ mod tests {
         };
         let report = instance.start(input, context()).report.unwrap();
         assert!(matches!(report.turn, Turn::Awaiting));
-        let snapshot = instance.image(far_future(), |live| engine.base.delta(live, u64::MAX)).unwrap();
+        let snapshot = instance.image(far_future(), |live| engine.base.delta(live, u64::MAX)).unwrap().unwrap();
         (instance, snapshot)
     }
 

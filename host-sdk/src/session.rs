@@ -2,7 +2,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -193,17 +194,20 @@ pub(crate) struct Inner {
 #[must_use = "a call does nothing unless it is awaited"]
 pub struct Execution {
     outcome: Pin<Box<dyn Future<Output = Outcome> + Send>>,
-    reins: Option<Arc<Reins>>,
+    handle: CancelHandle,
 }
 
 /// Cancels a call from elsewhere; the call then returns `aborted`.
 #[derive(Clone)]
-pub struct CancelHandle(Option<Arc<Reins>>);
+pub struct CancelHandle(Option<(Arc<Reins>, u64)>);
 
 impl CancelHandle {
-    /// Cancels the call. One that has ended isn't affected.
+    /// Cancels the call. One that has returned isn't affected, and neither is its cell if that waits: the next call on it
+    /// has a handle of its own.
     pub fn cancel(&self) {
-        if let Some(reins) = &self.0 {
+        if let Some((reins, call)) = &self.0
+            && reins.call.load(SeqCst) == *call
+        {
             reins.cancel();
         }
     }
@@ -212,15 +216,17 @@ impl CancelHandle {
 impl Execution {
     /// A handle that cancels this call.
     pub fn cancel_handle(&self) -> CancelHandle {
-        CancelHandle(self.reins.clone())
+        self.handle.clone()
     }
 
     fn driven(cell: Box<Drive>) -> Self {
-        Self { reins: Some(cell.reins.clone()), outcome: Box::pin(drive(cell)) }
+        let call = cell.reins.call.fetch_add(1, SeqCst) + 1;
+        let handle = CancelHandle(Some((cell.reins.clone(), call)));
+        Self { handle, outcome: Box::pin(drive(cell)) }
     }
 
     fn ready(outcome: Outcome) -> Self {
-        Self { reins: None, outcome: Box::pin(std::future::ready(outcome)) }
+        Self { handle: CancelHandle(None), outcome: Box::pin(std::future::ready(outcome)) }
     }
 }
 
@@ -235,11 +241,15 @@ impl Future for Execution {
 impl Session {
     /// Runs a cell.
     pub fn exec(&self, input: ExecInput) -> Execution {
-        if self.0.is_closed.load(Relaxed) {
-            return Execution::ready(self.0.failed(closed()));
+        if self.0.is_closed.load(SeqCst) {
+            return Execution::ready(self.0.failed(closed(), false));
         }
         let cell = Drive::new(self.0.clone(), input);
         self.0.remember(&cell.reins);
+        if self.0.is_closed.load(SeqCst) {
+            // Closed meanwhile: whoever closed it may have looked before the cell was there.
+            cell.reins.cancel();
+        }
         Execution::driven(cell)
     }
 
@@ -306,7 +316,7 @@ impl Inner {
     }
 
     fn close(self: &Arc<Self>) {
-        self.is_closed.store(true, Relaxed);
+        self.is_closed.store(true, SeqCst);
         let cells = std::mem::take(&mut *self.cells());
         for cell in cells.iter().filter_map(Weak::upgrade) {
             cell.cancel();
@@ -341,14 +351,14 @@ impl Inner {
     }
 
     fn refused(&self, refusal: Refusal) -> Outcome {
-        self.failed(Lost { kind: refusal.kind, error: refusal.message })
+        self.failed(Lost { kind: refusal.kind, error: refusal.message }, false)
     }
 
     /// The outcome of a call that has no cell.
-    pub fn failed(&self, lost: Lost) -> Outcome {
+    pub fn failed(&self, lost: Lost, bridge_dispatch_started: bool) -> Outcome {
         let (output, error) = Ledger::new(self.limits.max_output_bytes()).fail(&lost.error);
         Outcome {
-            status: Status::Failed(Failure { kind: lost.kind, error, bridge_dispatch_started: false }),
+            status: Status::Failed(Failure { kind: lost.kind, error, bridge_dispatch_started }),
             replay_safe: false,
             telemetry: self.telemetry(),
             output,

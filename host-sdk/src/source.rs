@@ -5,7 +5,7 @@ mod modules;
 mod position;
 mod shell;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use codemode_core::input::{ExecInput, Language, Refusal};
 use codemode_core::limits;
@@ -46,9 +46,55 @@ impl GuestSource {
         if input.language == Language::TypeScript {
             return Err(Refusal::new(Kind::LanguageDisabled, "TypeScript is not available here; write JavaScript"));
         }
-        check_javascript(&input.source)?;
+        with_stack_for(&input.source, check_javascript)??;
         Ok(Self { text: input.source.as_bytes().into(), file_name: input.language.file_name() })
     }
+}
+
+/// The parser recurses as deeply as the source is nested, and knows no limit. Measured, a byte of source costs at most
+/// this much stack: 324 bytes for `a=>a=>a=>…`, the worst construct without brackets, and 460 for brackets that hide from
+/// `check_brackets` behind strings.
+const STACK_BYTES_PER_SOURCE_BYTE: usize = 512;
+/// For the brackets that `check_brackets` lets pass, and all the rest.
+const STACK_BYTES: usize = 16 * 1024 * 1024;
+/// A source up to this size is checked on the worker's own stack, half of which it can use up at most.
+const SMALL_SOURCE_BYTES: usize = 16 * 1024;
+
+/// Runs `check` where its recursion can't overflow the stack, which would end the process.
+fn with_stack_for<T: Send>(source: &str, check: fn(&str) -> T) -> Result<T, Refusal> {
+    check_brackets(source)?;
+    if source.len() <= SMALL_SOURCE_BYTES {
+        return Ok(check(source));
+    }
+    // One at a time: a hostile source can use all of this stack.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let stack_bytes = STACK_BYTES + source.len() * STACK_BYTES_PER_SOURCE_BYTE;
+    let unavailable = || Refusal::new(Kind::Unavailable, "there is no memory to check a source of this size now");
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name("codemode-source".into()).stack_size(stack_bytes);
+        let checking = builder.spawn_scoped(scope, || check(source)).map_err(|_| unavailable())?;
+        checking.join().map_err(|_| unavailable())
+    })
+}
+
+/// Refuses a source with too many brackets open at once. Brackets in strings count as well: telling them apart takes the
+/// parser.
+fn check_brackets(source: &str) -> Result<(), Refusal> {
+    let most = limits::fixed(&limits::SOURCE_BRACKETS);
+    let mut open = 0u64;
+    for (offset, byte) in source.bytes().enumerate() {
+        match byte {
+            b'(' | b'[' | b'{' => open += 1,
+            b')' | b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open > most {
+            let message = format!("more than {most} brackets are open at once");
+            return Err(syntax_error(source, &Complaint { message, offset: HEAD.len() + offset }));
+        }
+    }
+    Ok(())
 }
 
 fn check_javascript(source: &str) -> Result<(), Refusal> {
@@ -178,6 +224,49 @@ mod tests {
         check("}) ; { (1", Err((Kind::SyntaxError, "cell.js:")));
         check("}//", Err((Kind::SyntaxError, "cell.js:")));
         check("/*", Err((Kind::SyntaxError, "cell.js:")));
+    }
+
+    /// Each of these overflows the parser's stack when nobody looks after it. They may be refused or accepted.
+    #[test]
+    fn deep_sources_end_in_a_verdict() {
+        let deep: [(&str, &str); 14] = [
+            ("(", ""),
+            ("[", ""),
+            ("x={a:", ""),
+            ("!", "1"),
+            ("a=>", "1"),
+            ("a=", "1"),
+            ("1?", ""),
+            ("1+", "1"),
+            ("if(1)", ";"),
+            ("`${", ""),
+            ("(')',", ""),
+            ("(function(){')})';", ""),
+            ("new ", "a"),
+            ("class A extends ", ""),
+        ];
+        let most = usize::try_from(limits::fixed(&limits::SOURCE_BYTES)).unwrap();
+        let worker = std::thread::Builder::new().stack_size(16 * 1024 * 1024).spawn(move || {
+            for bytes in [SMALL_SOURCE_BYTES, 64 * 1024, most] {
+                for (text, end) in deep {
+                    let source = format!("{}{end}", text.repeat((bytes - end.len()) / text.len()));
+                    let verdict = GuestSource::check(&ExecInput::javascript(source));
+                    let kind = verdict.err().map(|refusal| refusal.kind);
+                    assert!(matches!(kind, None | Some(Kind::SyntaxError)), "{text} in {bytes} bytes: {kind:?}");
+                }
+            }
+        });
+        worker.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn as_many_brackets_as_allowed_pass() {
+        let worker = std::thread::Builder::new().stack_size(16 * 1024 * 1024).spawn(|| {
+            let nested = |levels: usize| format!("return {}1{}", "(".repeat(levels), ")".repeat(levels));
+            check(&nested(2_000), Ok(()));
+            check(&nested(2_001), Err((Kind::SyntaxError, "2000 brackets")));
+        });
+        worker.unwrap().join().unwrap();
     }
 
     #[test]

@@ -97,8 +97,10 @@ mod tests {
     fn a_job_runs_here_or_comes_back() {
         let starter = Starter::start().unwrap();
         let (sender, done) = mpsc::channel();
-        let (mut here, mut back) = (0, 0);
+        let mut here = 0;
+        let began = std::time::Instant::now();
         while here < 100 {
+            assert!(began.elapsed().as_secs() < 60, "it never takes a job");
             let sender = sender.clone();
             match starter
                 .try_run(sender, |sender| sender.send(std::thread::current().name().map(str::to_owned)).unwrap())
@@ -107,9 +109,8 @@ mod tests {
                     assert_eq!(done.recv().unwrap().as_deref(), Some("codemode-starter"));
                     here += 1;
                 }
-                Err(_) => back += 1,
+                Err(_) => std::thread::yield_now(),
             }
-            assert!(back < 10_000_000, "it never takes a job");
         }
     }
 

@@ -149,6 +149,97 @@ fn a_cell_that_parks_at_every_suspension_gives_the_same_result() {
     assert_eq!(results[0].0, json!([{"i": 0}, {"i": 1}, {"i": 2}, {"i": 3}, {"i": 4}]));
 }
 
+/// Runs `source` to its end, waiting whenever it waits, with a delay before the first wait.
+fn run_waiting(source: &str, before_wait: std::time::Duration) -> Value {
+    let (engine, runtime) = (engine(), runtime());
+    let session = session(&engine, &runtime, &[]);
+    let mut result = exec(&runtime, &session, source);
+    std::thread::sleep(before_wait);
+    while result["status"] == "waiting" {
+        result = parsed(&runtime.block_on(session.wait(result["runId"].as_str().unwrap())));
+    }
+    result
+}
+
+#[test]
+fn a_timer_may_cancel_another_that_fires_with_it() {
+    let source = "const seen = []; let b; \
+        setTimeout(() => { seen.push('a'); clearTimeout(b) }, 1); b = setTimeout(() => seen.push('b'), 2); \
+        await yield_control(); await new Promise(resolve => setTimeout(resolve, 5)); return seen";
+    let result = run_waiting(source, std::time::Duration::from_millis(40));
+    assert_eq!(result["value"], json!(["a"]), "{result}");
+}
+
+#[test]
+fn nothing_of_a_cell_runs_after_it_has_failed() {
+    let source = "let reject; const failing = new Promise((_, no) => { reject = no }); \
+        setTimeout(() => reject(new Error('over')), 1); setTimeout(() => text('late'), 2); \
+        yield_control(); await failing";
+    let result = run_waiting(source, std::time::Duration::from_millis(40));
+    assert_eq!((&result["kind"], &result["output"]), (&json!("uncaught_exception"), &json!([])), "{result}");
+    let result = attack(
+        "throw { get a() { text('late'); for (;;); }, b: 1, c: new Proxy({}, { ownKeys() { for (;;); } }) }",
+        &[],
+    );
+    assert_eq!(result["error"], r#"{"b":1,"c":"[object Proxy]"}"#, "{result}");
+    assert_eq!(result["output"], json!([]));
+}
+
+#[test]
+fn hooks_of_the_error_constructor_are_ordinary_properties() {
+    let source = "Error.prepareStackTrace = () => { text('mine'); return '' }; \
+        Error.stackTraceLimit = { valueOf() { text('mine'); return 1 } }; \
+        json([new Date(NaN), Object(true)]); \
+        try { null.x } catch (e) { return typeof e.stack }";
+    let result = attack(source, &[]);
+    assert_eq!(result["value"], "string", "{result}");
+    assert_eq!(result["output"], json!([{"type": "json", "value": [null, true]}]));
+}
+
+#[test]
+fn a_poisoned_prototype_does_not_replace_replies() {
+    let (engine, runtime) = (engine(), runtime());
+    let session = engine
+        .session()
+        .runtime(runtime.handle().clone())
+        .tool(from_fn(Definition::new("echo", ""), |_, input: Value| async move { Ok(input) }))
+        .build()
+        .unwrap();
+    let source = "Object.prototype.then = function (resolve) { delete Object.prototype.then; resolve('poison') }; \
+        const reply = await echo({ a: 1 }); delete Object.prototype.then; return [reply, Object.keys(reply)]";
+    assert_eq!(exec(&runtime, &session, source)["value"], json!([{"a": 1}, ["a"]]));
+}
+
+#[test]
+fn a_dom_exception_is_an_error() {
+    let result = attack("atob('*')", &[]);
+    assert!(result["error"].as_str().unwrap().starts_with("InvalidCharacterError: "), "{result}");
+}
+
+#[test]
+fn large_arguments_reject_their_calls_under_any_limits() {
+    let (engine, runtime) = (engine(), runtime());
+    let mut limits = Limits::default();
+    limits.set("maxSnapshotBytes", "16384").unwrap();
+    let session = engine
+        .session()
+        .runtime(runtime.handle().clone())
+        .limits(limits)
+        .tool(from_fn(Definition::new("echo", ""), |_, _: Value| async { Ok(1) }))
+        .build()
+        .unwrap();
+    let source = "try { await echo('x'.repeat(200000)) } catch (e) { return e.code }";
+    let result = exec(&runtime, &session, source);
+    assert_eq!(result["value"], "invalid_input", "{result}");
+}
+
+#[test]
+fn a_large_typed_array_on_the_console_costs_what_it_shows() {
+    let result = attack("console.log(new Uint8Array(12e6)); return 1", &[]);
+    assert_eq!(result["value"], 1, "{result}");
+    assert!(result["output"][0]["text"].as_str().unwrap().starts_with(r#"{"0":0,"1":0"#), "{result}");
+}
+
 #[test]
 fn floods_end_at_their_caps() {
     check_failure("for (let i = 0; i < 1000; i++) setTimeout(() => {}, 1e6)", &[], "queue_full");

@@ -130,6 +130,60 @@ fn closing_a_session_releases_its_parked_cells() {
 }
 
 #[test]
+fn a_handle_cancels_its_own_call_only() {
+    let (engine, runtime) = (engine(), runtime());
+    let session = with_tools(&engine, &runtime);
+    let execution = session.exec(ExecInput::javascript("await yield_control(); return 1"));
+    let handle = execution.cancel_handle();
+    let waiting = parsed(&runtime.block_on(execution));
+    handle.cancel();
+    let done = parsed(&runtime.block_on(session.wait(waiting["runId"].as_str().unwrap())));
+    assert_eq!(done["value"], 1, "{done}");
+}
+
+#[test]
+fn a_wait_that_is_dropped_before_it_runs_leaves_nothing_behind() {
+    let (engine, runtime) = (engine(), runtime());
+    let session = with_tools(&engine, &runtime);
+    let waiting = exec(&runtime, &session, "await yield_control(); return 1");
+    let id = waiting["runId"].as_str().unwrap();
+    drop(session.wait(id));
+    assert_eq!(engine.statistics().slots_taken, 0);
+    assert_eq!(parsed(&runtime.block_on(session.wait(id)))["kind"], "unknown_run");
+}
+
+#[test]
+fn a_cell_without_an_instance_waits_with_what_it_has() {
+    let engine = Engine::new(EngineConfig { instances: 1, ..EngineConfig::default() }).unwrap();
+    let runtime = runtime();
+    let mut limits = codemode::Limits::default();
+    limits.set("timeoutMs", "400").unwrap();
+    let session = engine
+        .session()
+        .runtime(runtime.handle().clone())
+        .limits(limits)
+        .tool(from_fn(Definition::new("slow", ""), |_, _: Value| async {
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            Ok(1)
+        }))
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let busy = "const end = Date.now() + 360; await slow(); while (Date.now() < end); return 'computed'";
+        let first = tokio::spawn(session.exec(ExecInput::javascript("text('kept'); return await slow()")));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let second = tokio::spawn(session.exec(ExecInput::javascript(busy)));
+        let (first, second) = (parsed(&first.await.unwrap()), parsed(&second.await.unwrap()));
+        // Whoever got the instance first: nothing is lost, and nobody is told that nothing was dispatched.
+        for result in [&first, &second] {
+            let is_kept = matches!(result["status"].as_str(), Some("completed" | "waiting"));
+            assert!(is_kept, "{result}");
+        }
+        assert_eq!(first["output"][0]["text"], "kept", "{first}");
+    });
+}
+
+#[test]
 fn more_cells_than_instances_take_turns() {
     let engine = Engine::new(EngineConfig { instances: 2, ..EngineConfig::default() }).unwrap();
     let runtime = runtime();

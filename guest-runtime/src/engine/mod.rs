@@ -182,6 +182,21 @@ pub fn deferred() -> Result<Deferred> {
     unsafe { Ok(Deferred { promise, resolve: Value::adopted(resolve), reject: Value::adopted(reject) }) }
 }
 
+/// Fulfils a promise with data that came from the host. An object that merely inherits a `then`, which only the guest can
+/// have put on a built-in prototype, isn't taken for a thenable.
+pub fn resolve_with_data(deferred: &Deferred, value: Value) -> Result<Value> {
+    let then = Key::named("then");
+    let inherits_then = value.is_object() && value.own_property(&then)?.is_none() && value.inherits(&then)?;
+    if inherits_then {
+        value.define(&then, Value::undefined(), Attributes::Open)?;
+    }
+    let resolved = deferred.resolve.call(&Value::undefined(), std::slice::from_ref(&value));
+    if inherits_then {
+        value.delete(&then)?;
+    }
+    resolved
+}
+
 /// What a promise has come to.
 pub enum PromiseState {
     /// Not settled.

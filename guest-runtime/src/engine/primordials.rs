@@ -27,6 +27,8 @@ pub struct Primordials {
     pub data_view: Vec<Value>,
     /// The getter of `Symbol.prototype.description`
     pub symbol_description: Value,
+    /// The getters of `name` and `message` of a DOMException.
+    pub dom_exception: [Value; 2],
     /// The Error constructor.
     pub error: Value,
 }
@@ -70,6 +72,7 @@ impl Primordials {
                 .into(),
             data_view: ["buffer", "byteOffset", "byteLength"].map(|name| getter("DataView", name)).into(),
             symbol_description: getter("Symbol", "description"),
+            dom_exception: ["name", "message"].map(|name| getter("DOMException", name)),
             error: take("Error"),
         };
         assert!(CAPTURED.0.set(captured).is_ok(), "primordials are captured once");
@@ -83,6 +86,19 @@ impl Primordials {
     #[expect(clippy::expect_used, reason = "the base image always holds them")]
     pub fn get() -> &'static Self {
         CAPTURED.0.get().expect("captured while the component was built")
+    }
+
+    /// `name` or `message` of a DOMException; `None` for anything else.
+    pub fn dom_exception_text(&self, exception: &Value, name: &str) -> Option<Value> {
+        let [name_getter, message_getter] = &self.dom_exception;
+        let getter = if name == "name" { name_getter } else { message_getter };
+        match getter.call(exception, &[]) {
+            Ok(text) => Some(text),
+            Err(_) => {
+                drop(super::take_exception());
+                None
+            }
+        }
     }
 
     /// The primitive inside a boxed one.

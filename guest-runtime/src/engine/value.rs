@@ -58,7 +58,7 @@ pub enum Class {
     Function,
     /// A tool handle, with its index.
     Handle(u32),
-    /// An Error.
+    /// An Error, or a DOMException.
     Error,
     /// A Date.
     Date,
@@ -396,6 +396,17 @@ impl Value {
         None
     }
 
+    /// `name` or `message` of an error as text, found without running any guest code. A DOMException keeps both in
+    /// internal slots.
+    pub fn error_text(&self, name: &str) -> Option<String> {
+        let value = match self.data_property(&Key::named(name)) {
+            Some(value) => value,
+            None if unsafe { q::JS_IsError(self.0) } => return None,
+            None => super::Primordials::get().dom_exception_text(self, name)?,
+        };
+        if matches!(value.kind(), Kind::String) { value.to_text().ok() } else { None }
+    }
+
     /// Reads a property as guest code would, getters and traps included.
     pub fn get(&self, key: &Key) -> Result<Self> {
         unsafe { Self::owned(q::JS_GetProperty(context(), self.0, key.0)) }
@@ -429,6 +440,20 @@ impl Value {
         let flags = attributes.flags() | q::JS_PROP_THROW as c_int;
         let code = unsafe { q::JS_DefinePropertyValue(context(), self.0, key.0, value.into_raw(), flags) };
         if code < 0 { Err(Thrown) } else { Ok(()) }
+    }
+
+    /// Deletes an own property.
+    pub fn delete(&self, key: &Key) -> Result<()> {
+        let flags = q::JS_PROP_THROW as c_int;
+        if unsafe { q::JS_DeleteProperty(context(), self.0, key.0, flags) } < 0 { Err(Thrown) } else { Ok(()) }
+    }
+
+    /// Whether the object has the property, own or inherited. Runs traps of a Proxy.
+    pub fn inherits(&self, key: &Key) -> Result<bool> {
+        match unsafe { q::JS_HasProperty(context(), self.0, key.0) } {
+            code if code < 0 => Err(Thrown),
+            code => Ok(code != 0),
+        }
     }
 
     /// Freezes the object itself.
@@ -569,6 +594,7 @@ struct BoxedClasses {
     boxed: [q::JSClassID; 4],
     symbol: q::JSClassID,
     buffers: [q::JSClassID; 2],
+    dom_exception: q::JSClassID,
 }
 
 impl BoxedClasses {
@@ -577,6 +603,8 @@ impl BoxedClasses {
             Class::Boxed
         } else if self.buffers.contains(&id) {
             Class::ArrayBuffer
+        } else if self.dom_exception == id {
+            Class::Error
         } else if self.symbol == id {
             Class::BoxedSymbol
         } else {
@@ -610,6 +638,7 @@ pub(super) fn register_classes() {
         boxed: [id_of("new Number(1)"), id_of("new String('')"), id_of("new Boolean(true)"), id_of("Object(1n)")],
         symbol: id_of("Object(Symbol())"),
         buffers: [id_of("new ArrayBuffer(1)"), id_of("new SharedArrayBuffer(1)")],
+        dom_exception: id_of("new DOMException()"),
     };
     assert!(BOXED.0.set(classes).is_ok(), "the engine is built once");
 

@@ -83,6 +83,7 @@ pub struct Cell {
     argument_bytes: u64,
     highest: BTreeMap<Method, u32>,
     in_flight: u64,
+    has_run: bool,
     has_instance: bool,
     has_slot: bool,
     bridge_dispatch_started: bool,
@@ -107,6 +108,7 @@ impl Cell {
             argument_bytes: 0,
             highest: BTreeMap::new(),
             in_flight: 0,
+            has_run: false,
             has_instance: false,
             has_slot: false,
             bridge_dispatch_started: false,
@@ -204,8 +206,9 @@ impl Cell {
                 })
             }
             Event::Waited(budget) if self.phase == Phase::Suspended => self.waited(budget, now),
-            Event::BudgetSpent if self.phase == Phase::Idle => self.park_or_suspend(),
-            Event::BudgetSpent if self.phase == Phase::Failing => self.give_up_draining(),
+            Event::BudgetSpent if self.phase == Phase::Idle && self.budget.is_spent(now) => self.park_or_suspend(),
+            Event::BudgetSpent if self.phase == Phase::Failing && self.budget.is_spent(now) => self.give_up_draining(),
+            Event::NoInstance if self.phase == Phase::Turning => self.no_instance(),
             Event::Pressure if self.is_idle_with_instance() => {
                 self.phase = Phase::Checkpointing;
                 vec![Action::Park]
@@ -220,11 +223,25 @@ impl Cell {
             | Event::ParkRefused { .. }
             | Event::Waited(_)
             | Event::BudgetSpent
+            | Event::NoInstance
             | Event::Pressure => Vec::new(),
         }
     }
 
+    /// A cell that has run keeps its state and waits for the next call; one that hasn't has nothing to keep.
+    fn no_instance(&mut self) -> Vec<Action> {
+        self.has_instance = false;
+        if self.has_run {
+            return self.suspend();
+        }
+        self.close(Lost {
+            kind: Kind::Overloaded,
+            error: String::from("no instance became free within the time budget; try again later"),
+        })
+    }
+
     fn turn_ended(&mut self, report: TurnReport, now: Instant) -> Vec<Action> {
+        self.has_run = true;
         let TurnReport { turn, requests, cleared } = report;
         // A failed turn dispatches nothing, so what it asked for is not even looked at.
         let turn = match turn {
@@ -337,7 +354,7 @@ impl Cell {
             self.requests.insert(id, entry);
             return;
         }
-        if self.argument_bytes + bytes > self.inbox_bytes_max {
+        if matches!(request.payload, Payload::Oversized) || self.argument_bytes + bytes > self.inbox_bytes_max {
             entry.standing = Standing::Replied;
             entry.bytes = 0;
             self.requests.insert(id, entry);
@@ -503,6 +520,9 @@ impl Cell {
         self.phase = Phase::Failing;
         if self.requests.is_empty() {
             actions.extend(self.give_up_draining());
+        } else {
+            self.has_instance = false;
+            actions.push(Action::Release);
         }
         actions
     }

@@ -10,6 +10,7 @@ pub mod cell;
 pub mod envelope;
 pub mod ids;
 pub mod input;
+pub mod json;
 pub mod limits;
 pub mod names;
 pub mod outcome;

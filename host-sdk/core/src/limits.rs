@@ -76,6 +76,12 @@ rows! {
     /// The arguments of one call.
     ARGUMENT_BYTES = "argumentBytes", "bytes of JSON", MIB, MIB, MIB, "guest, and the import",
         "that call is rejected with `invalid_input`";
+    /// Containers nested in each other in a value, in arguments or in a `json` entry.
+    JSON_DEPTH = "jsonDepth", "containers", 1_000, 1_000, 1_000, "the guest's adapter, and every import",
+        "a value fails with `value_too_deep`, arguments reject their call; past the guest it is a `protocol_violation`";
+    /// Brackets that are open at once in a source, those in strings counted.
+    SOURCE_BRACKETS = "sourceBrackets", "brackets", 2_000, 2_000, 2_000, "source checks",
+        "refused with `syntax_error`";
     /// The text of one error.
     ERROR_TEXT_BYTES = "errorTextBytes", "bytes of UTF-8", 16 * KIB, 16 * KIB, 16 * KIB, "guest, and the driver",
         "the text is cut";
@@ -299,6 +305,13 @@ impl Limits {
     /// Bytes of replies that may wait for delivery, and of arguments that may be pending (B 6.8).
     pub fn inbox_bytes(&self) -> u64 {
         self.memory_limit_bytes.min(self.max_snapshot_bytes)
+    }
+
+    /// Bytes of JSON that one value or output entry may have on its way out of the guest. What the budget of output
+    /// doesn't allow is cut on the host, which needs the whole text to say how much was cut.
+    pub fn value_bytes(&self) -> u64 {
+        const FRAME_BYTES: u64 = 64 * KIB;
+        (self.memory_limit_bytes / 4).max(self.max_output_bytes + FRAME_BYTES)
     }
 
     /// Requests, timers included, that may be unsettled at once: in flight and queued.

@@ -22,36 +22,35 @@ pub(crate) struct BaseImage {
 }
 
 impl BaseImage {
-    /// The snapshot of a live image: what differs from this base. Stops early once it is longer than `bytes_max`, which
-    /// the result then shows.
-    pub fn delta(&self, live: &[u8], bytes_max: u64) -> Vec<u8> {
+    /// The snapshot of a live image: what differs from this base. `None` when it is longer than `bytes_max`.
+    pub fn delta(&self, live: &[u8], bytes_max: u64) -> Option<Vec<u8>> {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let mut writer = Writer::new(self.component, u64::from(self.address) + live.len() as u64);
         let mut run = 0..0;
-        let mut flush = |run: std::ops::Range<usize>| {
-            if let (Some(content), Ok(offset)) = (live.get(run.clone()), u32::try_from(run.start))
-                && !content.is_empty()
-            {
-                writer.push(self.address + offset, content);
-            }
-            writer.len() <= bytes_max
-        };
         for (page, content) in live.chunks(PAGE_BYTES).enumerate() {
             let start = page * PAGE_BYTES;
             if self.holds(start, content) {
                 continue;
             }
-            if run.end == start {
-                run.end += content.len();
-            } else {
-                if !flush(run) {
-                    return writer.finish();
-                }
-                run = start..start + content.len();
+            if run.end != start {
+                self.flush(&mut writer, live, run);
+                run = start..start;
+            }
+            run.end += content.len();
+            if writer.len() + run.len() > bytes_max {
+                return None;
             }
         }
-        flush(run);
-        writer.finish()
+        self.flush(&mut writer, live, run);
+        (writer.len() <= bytes_max).then(|| writer.finish())
+    }
+
+    fn flush(&self, writer: &mut Writer, live: &[u8], run: std::ops::Range<usize>) {
+        if let (Ok(offset), Some(content)) = (u32::try_from(run.start), live.get(run))
+            && !content.is_empty()
+        {
+            writer.push(self.address + offset, content);
+        }
     }
 
     /// Whether a fresh instance has these bytes at this offset. Beyond the base everything is zero.
@@ -124,7 +123,7 @@ mod tests {
     }
 
     fn runs(live: &[u8], bytes_max: u64) -> Result<Vec<(u32, usize)>, Refused> {
-        let snapshot: Arc<[u8]> = base().delta(live, bytes_max).into();
+        let snapshot: Arc<[u8]> = base().delta(live, bytes_max).unwrap().into();
         let mut cursor = base().open(snapshot)?;
         let mut runs = Vec::new();
         loop {
@@ -147,6 +146,15 @@ mod tests {
         live[PAGE_BYTES] = 1;
         live[4 * PAGE_BYTES] = 1;
         assert_eq!(runs(&live, u64::MAX), Ok(vec![(0, 2 * PAGE_BYTES), (4 * 4_096, PAGE_BYTES)]));
+    }
+
+    #[test]
+    fn the_limit_counts_header_and_pages() {
+        let mut live = vec![7; 3 * PAGE_BYTES];
+        live[0] = 1;
+        let length = base().delta(&live, u64::MAX).unwrap().len() as u64;
+        assert_eq!(base().delta(&live, length).map(|snapshot| snapshot.len() as u64), Some(length));
+        assert_eq!(base().delta(&live, length - 1), None);
     }
 
     #[test]

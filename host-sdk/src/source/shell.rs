@@ -64,7 +64,10 @@ fn starts_with_path(line: &str) -> bool {
     let is_drive = matches!(line.as_bytes(), [drive, b':', b'\\', ..] if drive.is_ascii_alphabetic());
     let is_absolute = line.starts_with('/')
         && line.chars().nth(1).is_some_and(|second| second.is_ascii_alphabetic())
-        && line.split_whitespace().next().is_some_and(|word| word.matches('/').count() > 1);
+        && line.split_whitespace().next().is_some_and(|word| {
+            let is_path = |letter: char| letter.is_alphanumeric() || "/._-".contains(letter);
+            word.matches('/').count() > 1 && word.chars().all(is_path)
+        });
     is_drive || is_absolute || ["./", "../", "~/"].iter().any(|start| line.starts_with(start))
 }
 

@@ -30,8 +30,10 @@ pub enum Event {
     },
     /// A `wait` call was admitted, with its own budget.
     Waited(Budget),
-    /// The budget of the current call is spent.
+    /// The budget of the current call may be spent.
     BudgetSpent,
+    /// No instance became free for the turn that was asked for, and the budget is spent.
+    NoInstance,
     /// Somebody else needs the instance.
     Pressure,
     /// The call was cancelled, or the cell's owner closed.
@@ -92,6 +94,8 @@ pub enum Payload {
         /// Its arguments.
         arguments: Box<RawValue>,
     },
+    /// A call whose arguments don't fit beside those that are pending; they weren't kept.
+    Oversized,
     /// A timer.
     Timer {
         /// Milliseconds until it fires.
@@ -118,7 +122,7 @@ impl Payload {
             Self::Tool { arguments, .. } => arguments.get().len(),
             Self::Other { operation, arguments } => operation.len() + arguments.get().len(),
             Self::Yield { reason } => reason.as_ref().map_or(0, String::len),
-            Self::Timer { .. } => 0,
+            Self::Timer { .. } | Self::Oversized => 0,
         };
         length as u64
     }
@@ -166,6 +170,8 @@ pub enum Action {
     Dispatch(Request),
     /// Stop carrying out a request; its answer is not wanted any more.
     Cancel(RequestId),
+    /// Give the instance back; the guest never runs again.
+    Release,
     /// Put the state away and give the instance back; answer with `Parked` or `ParkRefused`.
     Park,
     /// The call returns a waiting result; the cell stays parked.

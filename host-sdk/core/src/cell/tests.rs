@@ -50,6 +50,7 @@ fn names(cell: &mut Cell, actions: &[Action]) -> Vec<String> {
         Action::TakeSlot => "take slot".to_owned(),
         Action::Dispatch(request) => format!("dispatch {}", request.id),
         Action::Cancel(id) => format!("cancel {id}"),
+        Action::Release => "release".to_owned(),
         Action::Park => "park".to_owned(),
         Action::Suspend(suspension) => format!("suspend {:?}", suspension.reason),
         Action::Finish(Ending::Completed(value)) => format!("completed {value}"),
@@ -61,6 +62,36 @@ fn names(cell: &mut Cell, actions: &[Action]) -> Vec<String> {
 fn check(cell: &mut Cell, event: Event, expected: &[&str]) {
     let actions = cell.handle(event, MS(1));
     assert_eq!(names(cell, &actions), expected);
+}
+
+/// As `check`, when the budget of `begun` is just spent.
+fn names_at_end(cell: &mut Cell, event: Event) -> Vec<String> {
+    let actions = cell.handle(event, MS(10_000));
+    names(cell, &actions)
+}
+
+#[test]
+fn without_an_instance_a_cell_that_has_run_waits_and_a_new_one_is_refused() {
+    let mut cell = begun(Options::default());
+    assert_eq!(names_at_end(&mut cell, Event::NoInstance), ["failed overloaded"]);
+
+    let mut cell = begun(Options::default());
+    cell.handle(ended(Turn::Awaiting, vec![tool(1)]), MS(1));
+    cell.handle(Event::SlotTaken, MS(1));
+    check(&mut cell, Event::Pressure, &["park"]);
+    check(&mut cell, Event::Parked, &[]);
+    let settle = cell.handle(Event::Settled(id(Method::CallValue, 1), Reply::Done), MS(1));
+    assert!(matches!(settle.as_slice(), [Action::Settle]), "{settle:?}");
+    assert_eq!(names_at_end(&mut cell, Event::NoInstance), ["suspend PendingTools"]);
+    check(&mut cell, Event::Waited(Budget::start(MS(100), MS(1))), &["settle 1"]);
+}
+
+#[test]
+fn oversized_arguments_reject_their_call_only() {
+    let mut cell = begun(Options::default());
+    let oversized = Request { payload: Payload::Oversized, ..tool(2) };
+    cell.handle(ended(Turn::Awaiting, vec![tool(1), oversized]), MS(1));
+    check(&mut cell, Event::SlotTaken, &["dispatch bridge:callValue:1", "settle 1"]);
 }
 
 #[test]
@@ -109,7 +140,8 @@ fn a_spent_budget_parks_and_replies_that_come_meanwhile_are_kept() {
     let mut cell = begun(Options::default());
     cell.handle(ended(Turn::Awaiting, vec![tool(1)]), MS(1));
     cell.handle(Event::SlotTaken, MS(1));
-    check(&mut cell, Event::BudgetSpent, &["park"]);
+    check(&mut cell, Event::BudgetSpent, &[]);
+    assert_eq!(names_at_end(&mut cell, Event::BudgetSpent), ["park"]);
     check(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), &[]);
     check(&mut cell, Event::Parked, &["suspend PendingTools"]);
     check(&mut cell, Event::Waited(Budget::start(MS(100), MS(1))), &["settle 1"]);
@@ -170,7 +202,7 @@ fn a_failed_turn_dispatches_nothing_and_drains_what_runs() {
     cell.handle(ended(Turn::Awaiting, vec![tool(1), tool(2), timer(1)]), MS(1));
     cell.handle(Event::SlotTaken, MS(1));
     check(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), &["settle 1"]);
-    check(&mut cell, ended(Turn::Failed(lost()), vec![tool(3)]), &["cancel bridge:sleep:1"]);
+    check(&mut cell, ended(Turn::Failed(lost()), vec![tool(3)]), &["cancel bridge:sleep:1", "release"]);
     check(&mut cell, Event::Settled(id(Method::CallValue, 2), Reply::Done), &["failed uncaught_exception"]);
 }
 
@@ -315,6 +347,7 @@ impl Run {
             }
             Action::Dispatch(request) => self.in_flight.push(request.id),
             Action::Cancel(cancelled) => self.in_flight.retain(|id| *id != cancelled),
+            Action::Release => assert!(!self.cell.has_instance, "seed {seed}: released and kept"),
             Action::TakeSlot => self.answer = Some(Event::SlotTaken),
             Action::Park => self.answer = Some(Event::Parked),
             Action::Suspend(suspension) => {
