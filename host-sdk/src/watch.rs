@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// How long to watch.
 const WATCH: Duration = Duration::from_micros(40);
 /// Looks that cost no system call; after them the processor is offered to other threads between looks.
-const QUICK_LOOKS: u32 = 200;
+const QUICK_LOOKS: u32 = 600;
 
 /// One watch.
 pub(crate) struct Watch {
