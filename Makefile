@@ -22,6 +22,10 @@ GUEST_CARGO = LIBCLANG_PATH="$${LIBCLANG_PATH:-$$(cat "$(LOCAL_SDK)/libclang-pat
 	CC_wasm32_wasip2=$(WASI_SDK)/bin/clang AR_wasm32_wasip2=$(WASI_SDK)/bin/ar CFLAGS_wasm32_wasip2="$(GUEST_CFLAGS)" \
 	CARGO_TARGET_WASM32_WASIP2_RUSTFLAGS="$(GUEST_RUSTFLAGS)" $(CARGO)
 GUEST_INPUTS := $(shell find wit guest-runtime/src guest-runtime/c -type f) guest-runtime/Cargo.toml Cargo.toml Cargo.lock
+# Faster by some percent and smaller by a fifth. Only features that every current runtime has.
+WASM_OPT_FLAGS := -O3 --strip-debug --enable-bulk-memory --enable-mutable-globals --enable-multivalue \
+	--enable-nontrapping-float-to-int --enable-reference-types --enable-sign-ext --enable-simd
+GUEST_OPTIMIZED := target/wasm32-wasip2/guest/codemode_guest.optimized.wasm
 BUILDER_INPUTS := $(shell find guest-runtime/build host-sdk/engine-config -type f)
 
 .PHONY: help setup guest build run test cases bench lint fmt clean
@@ -39,10 +43,13 @@ $(GUEST_CORE): $(GUEST_INPUTS) | setup
 	$(GUEST_CARGO) build -p codemode-guest --target wasm32-wasip2 --profile guest
 	@touch $@
 
+$(GUEST_OPTIMIZED): $(GUEST_CORE)
+	wasm-opt $(WASM_OPT_FLAGS) $(GUEST_CORE) -o $@
+
 # The builder is compiled with the features of the whole workspace, so that wasmtime isn't compiled once more for the SDK.
-$(GUEST_OUT)/codemode.cwasm: $(GUEST_CORE) $(BUILDER_INPUTS)
+$(GUEST_OUT)/codemode.cwasm: $(GUEST_OPTIMIZED) $(BUILDER_INPUTS)
 	@echo "make: building the component (wasmtime takes some minutes the first time)" >&2
-	$(CARGO) run --profile $(PROFILE) --bin codemode-guest-build -- $(GUEST_CORE) $(GUEST_OUT)
+	$(CARGO) run --profile $(PROFILE) --bin codemode-guest-build -- $(GUEST_OPTIMIZED) $(GUEST_OUT)
 
 build: guest ## Builds the command line: target/release/codemode.
 	$(CARGO) build --profile $(PROFILE) --bin codemode

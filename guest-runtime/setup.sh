@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what building the guest needs: the wasm32-wasip2 target of Rust, clang and libclang from 16 on, and the C
-# headers of WASI; then puts them into the shape of a wasi-sdk in the folder that is given. Idempotent.
-# With WASI_SDK set to a real wasi-sdk, only the Rust target is looked after.
+# Installs what building the guest needs: the wasm32-wasip2 target of Rust, clang and libclang from 16 on, the C headers
+# of WASI, and wasm-opt; then puts them into the shape of a wasi-sdk in the folder that is given. Idempotent.
+# With WASI_SDK set to a real wasi-sdk, only the Rust target and wasm-opt are looked after.
 set -euo pipefail
 sdk=$1
 
@@ -13,6 +13,7 @@ if ! rustup target list --installed | grep -qx wasm32-wasip2; then
 fi
 if [ -n "${WASI_SDK:-}" ] && [ "$WASI_SDK" != "$sdk" ]; then
     [ -x "$WASI_SDK/bin/clang" ] || { say "WASI_SDK=$WASI_SDK has no bin/clang"; exit 1; }
+    command -v wasm-opt >/dev/null || { say "needs wasm-opt (the package is called binaryen)"; exit 1; }
     exit 0
 fi
 
@@ -28,20 +29,20 @@ newest_llvm() {
 }
 
 headers=/usr/include/wasm32-wasi
-if [ -z "$(newest_llvm)" ] || [ ! -d "$headers" ]; then
+if [ -z "$(newest_llvm)" ] || [ ! -d "$headers" ] || ! command -v wasm-opt >/dev/null; then
     command -v apt-get >/dev/null || {
-        say "needs clang, llvm-ar and libclang from 16 on, and WASI's C headers; or a wasi-sdk in WASI_SDK"
+        say "needs clang, llvm-ar and libclang from 16 on, WASI's C headers, and wasm-opt; or a wasi-sdk in WASI_SDK"
         exit 1
     }
     as_root=""
     if [ "$(id -u)" != 0 ]; then
         as_root="sudo -n"
         $as_root true 2>/dev/null || {
-            say "please run: sudo apt-get install clang-19 llvm-19 libclang-19-dev wasi-libc"
+            say "please run: sudo apt-get install clang-19 llvm-19 libclang-19-dev wasi-libc binaryen"
             exit 1
         }
     fi
-    say "installing clang, libclang and wasi-libc with apt-get"
+    say "installing clang, libclang, wasi-libc and binaryen with apt-get"
     $as_root apt-get update -qq >&2
     package=""
     for version in 22 19 18 17 16; do
@@ -49,7 +50,7 @@ if [ -z "$(newest_llvm)" ] || [ ! -d "$headers" ]; then
     done
     [ -n "$package" ] || { say "apt offers no clang from 16 on"; exit 1; }
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        "clang-$package" "llvm-$package" "libclang-$package-dev" wasi-libc >&2
+        "clang-$package" "llvm-$package" "libclang-$package-dev" wasi-libc binaryen >&2
 fi
 
 llvm=/usr/lib/llvm-$(newest_llvm)

@@ -12,10 +12,19 @@ use crate::codemode::cell::types::{
 use crate::engine::{self, Deferred, PromiseState, Thrown, Value};
 use crate::{catalog, random, rejections, report};
 
+/// What becomes of a reply before the guest gets it.
+#[derive(Clone, Copy)]
+pub enum Shape {
+    /// Nothing.
+    Data,
+    /// It is a list of indexes, and becomes a frozen array of tool handles.
+    Handles,
+}
+
 /// A request that the host hasn't settled.
 pub enum Pending {
     /// Its promise, and an error made where it was called, which carries the frames of the call.
-    Promise { deferred: Deferred, call_site: Value },
+    Promise { deferred: Deferred, call_site: Value, shape: Shape },
     /// A timer's callback and its arguments.
     Timer { callback: Value, arguments: Vec<Value> },
 }
@@ -190,8 +199,12 @@ fn has_failed() -> bool {
 fn deliver(pending: Pending, outcome: Result<Vec<u8>, RequestError>) -> engine::Result<()> {
     match (pending, outcome) {
         (Pending::Timer { callback, arguments }, _) => callback.call(&Value::undefined(), &arguments).map(drop),
-        (Pending::Promise { deferred, .. }, Ok(json)) => {
+        (Pending::Promise { deferred, shape, .. }, Ok(json)) => {
             let value = if json.is_empty() { Ok(Value::undefined()) } else { engine::parse_json(&json) };
+            let value = match shape {
+                Shape::Data => value,
+                Shape::Handles => value.and_then(|indexes| catalog::handles_of(&indexes)),
+            };
             match value {
                 Ok(value) => engine::resolve_with_data(&deferred, value),
                 // A reply that the engine can't hold, for instance one that is nested too deeply.
@@ -199,7 +212,7 @@ fn deliver(pending: Pending, outcome: Result<Vec<u8>, RequestError>) -> engine::
             }
             .map(drop)
         }
-        (Pending::Promise { deferred, call_site }, Err(error)) => {
+        (Pending::Promise { deferred, call_site, .. }, Err(error)) => {
             let reason = match crate::natives::complete_error(&call_site, &error) {
                 Ok(()) => call_site,
                 // The guest made the error immutable, or there is no memory for it: the call fails all the same.

@@ -6,7 +6,8 @@ use std::cell::Cell as Counter;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::adapter::{self, Mode, Refusal};
-use crate::cell::{self, Cancelled, Pending, QueueFull};
+use crate::catalog;
+use crate::cell::{self, Cancelled, Pending, QueueFull, Shape};
 use crate::codemode::cell::types::{Method, RequestError};
 use crate::codemode::cell::{control, output, timers, tools};
 use crate::engine::{self, Attributes, Call, Key, Kind, Primordials, Result, Value};
@@ -42,6 +43,10 @@ pub static TABLE: &[Entry] = &[
     entry(c"debug", 0, console, 4),
     entry(c"random", 0, math_random, 0),
     entry(c"now", 0, performance_now, 0),
+    entry(c"search", 2, search, 0),
+    entry(c"all", 0, all, 0),
+    entry(c"describe", 0, describe, 0),
+    entry(c"toJSON", 0, handle_to_json, 0),
 ];
 
 const CONSOLE_PREFIXES: &[&str] = &["", "[info] ", "[warn] ", "[error] ", "[debug] "];
@@ -51,6 +56,8 @@ const CONSOLE_UNITS_MAX: usize = 16_384;
 const CONSOLE_NOTICE_UNITS: usize = 100;
 /// Bytes of the text of a yield that the host takes; it shows 512 UTF-16 units of it.
 const YIELD_REASON_BYTES_MAX: usize = 2_048;
+/// Bytes of a search query that are used.
+const QUERY_BYTES_MAX: usize = 4_096;
 const CONSOLE_NOTICE: &str = "[console output truncated]";
 
 /// Installs everything that is the same in every cell.
@@ -89,6 +96,16 @@ pub fn install() {
     performance.define(&key, function, Attributes::Fixed).expect("a fresh property");
     performance.freeze().expect("a plain object");
     global.define(&Key::named("performance"), performance, Attributes::Hidden).expect("a fresh global");
+    let tools = Value::object().expect("an object");
+    for _ in 0..2 {
+        let (key, function) = next();
+        tools.define(&key, function, Attributes::Fixed).expect("a fresh property");
+    }
+    tools.freeze().expect("a plain object");
+    global.define(&Key::named("catalog"), tools, Attributes::Fixed).expect("a fresh global");
+    let (_, describe) = next();
+    let (_, to_json) = next();
+    catalog::capture_methods(describe, to_json);
     // Both let guest code run whenever the engine makes an error, also inside of natives. Without them the names are
     // ordinary properties.
     let error = global.data_property(&Key::named("Error")).expect("the engine has Error");
@@ -188,7 +205,7 @@ fn yield_control(call: &Call<'_>, _: i32) -> Result<Value> {
         let end = text.floor_char_boundary(YIELD_REASON_BYTES_MAX);
         text.get(..end).unwrap_or_default().as_bytes()
     });
-    request(Method::Yield, |number| control::yield_(number, reason))
+    request(Method::Yield, Shape::Data, |number| control::yield_(number, reason))
 }
 
 fn set_timeout(call: &Call<'_>, _: i32) -> Result<Value> {
@@ -227,6 +244,78 @@ fn clear_timeout(call: &Call<'_>, _: i32) -> Result<Value> {
     Ok(Value::undefined())
 }
 
+fn search(call: &Call<'_>, _: i32) -> Result<Value> {
+    let query = call.argument(0);
+    if !matches!(query.kind(), Kind::String) {
+        return rejected(engine::throw_type_error("catalog.search needs a string as its query"));
+    }
+    let limit = match search_limit(&call.argument(1)) {
+        Ok(limit) => limit,
+        Err(thrown) => return rejected(thrown),
+    };
+    let mut json = b"{\"query\":".to_vec();
+    query.with_text(|text| {
+        let end = text.floor_char_boundary(QUERY_BYTES_MAX);
+        json_text::push_string(&mut json, text.get(..end).unwrap_or_default());
+    })?;
+    if let Some(limit) = limit {
+        json.extend_from_slice(b",\"limit\":");
+        json_text::push_integer(&mut json, limit);
+    }
+    json.push(b'}');
+    request(Method::Search, Shape::Handles, |number| crate::codemode::cell::catalog::search(number, &json))
+}
+
+/// The limit among the options; one that isn't a number is ignored.
+fn search_limit(options: &Value) -> Result<Option<i64>> {
+    if !options.is_object() {
+        return Ok(None);
+    }
+    let limit = options.get(&Key::named("limit"))?;
+    let number = match limit.kind() {
+        Kind::Int(number) => f64::from(number),
+        Kind::Float(number) => number,
+        _ => return Ok(None),
+    };
+    if number.fract() != 0.0 || !(1.0..=f64::from(u32::MAX)).contains(&number) {
+        return Err(engine::throw_range_error("the limit of catalog.search must be a whole number from 1 upward"));
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "checked to be a whole u32")]
+    let number = number as i64;
+    Ok(Some(number))
+}
+
+fn all(_: &Call<'_>, _: i32) -> Result<Value> {
+    catalog::all()
+}
+
+fn describe(call: &Call<'_>, _: i32) -> Result<Value> {
+    match call.this().handle_index() {
+        Some(tool) => {
+            request(Method::Describe, Shape::Data, |number| crate::codemode::cell::catalog::describe(number, tool))
+        }
+        None => {
+            rejected(engine::throw_type_error("describe is a method of tool handles: call it as handle.describe()"))
+        }
+    }
+}
+
+fn handle_to_json(call: &Call<'_>, _: i32) -> Result<Value> {
+    catalog::metadata_of(&call.this())
+}
+
+/// A promise that is rejected with what was just thrown.
+fn rejected(engine::Thrown: engine::Thrown) -> Result<Value> {
+    if engine::is_stopped() {
+        // An interrupt isn't an outcome of the call.
+        return Err(engine::Thrown);
+    }
+    let reason = engine::take_exception();
+    let deferred = engine::deferred()?;
+    deferred.reject.call(&Value::undefined(), &[reason])?;
+    Ok(deferred.promise)
+}
+
 /// A call of the tool at `tool`, through its global or its handle.
 pub fn call_tool(tool: u32, argument: &Value) -> Result<Value> {
     let bytes_max = cell::with(|cell| cell.limits.argument_bytes);
@@ -235,38 +324,33 @@ pub fn call_tool(tool: u32, argument: &Value) -> Result<Value> {
         _ => adapter::to_json(argument, Mode::Strict, usize::try_from(bytes_max).unwrap_or(usize::MAX)),
     };
     match arguments {
-        Ok(arguments) => request(Method::CallValue, |number| tools::call_value(number, tool, &arguments)),
+        Ok(arguments) => request(Method::CallValue, Shape::Data, |number| tools::call_value(number, tool, &arguments)),
         Err(refusal) => reject_call(refusal, bytes_max),
     }
 }
 
 /// Refused arguments reject their call and nothing else; nothing is dispatched.
 fn reject_call(refusal: Refusal, bytes_max: u32) -> Result<Value> {
-    let thrown = match refusal {
-        // An interrupt isn't an outcome of the call.
-        Refusal::Thrown if engine::is_stopped() => return Err(engine::Thrown),
-        Refusal::Thrown => engine::Thrown,
-        Refusal::TooDeep => engine::throw_type_error("the arguments are nested deeper than 1000 levels"),
-        Refusal::TooLarge => engine::throw_type_error(&format!(
-            "the arguments of one call may have {bytes_max} bytes of JSON; pass less, or pass it in parts"
-        )),
-    };
-    let engine::Thrown = thrown;
-    let reason = engine::take_exception();
-    if matches!(refusal, Refusal::TooLarge) {
-        reason.define(&Key::named("code"), Value::string("invalid_input")?, Attributes::Open)?;
+    match refusal {
+        Refusal::Thrown => rejected(engine::Thrown),
+        Refusal::TooDeep => rejected(engine::throw_type_error("the arguments are nested deeper than 1000 levels")),
+        Refusal::TooLarge => {
+            let engine::Thrown = engine::throw_type_error(&format!(
+                "the arguments of one call may have {bytes_max} bytes of JSON; pass less, or pass it in parts"
+            ));
+            let reason = engine::take_exception();
+            reason.define(&Key::named("code"), Value::string("invalid_input")?, Attributes::Open)?;
+            rejected(engine::throw(reason))
+        }
     }
-    let deferred = engine::deferred()?;
-    deferred.reject.call(&Value::undefined(), &[reason])?;
-    Ok(deferred.promise)
 }
 
 /// Makes a request that is answered through a promise.
-fn request(method: Method, enqueue: impl FnOnce(u32)) -> Result<Value> {
+fn request(method: Method, shape: Shape, enqueue: impl FnOnce(u32)) -> Result<Value> {
     let call_site = Primordials::get().error.construct(&[])?;
     let deferred = engine::deferred()?;
     let promise = deferred.promise.clone();
-    let number = cell::submit(method, Pending::Promise { deferred, call_site }).map_err(queue_is_full)?;
+    let number = cell::submit(method, Pending::Promise { deferred, call_site, shape }).map_err(queue_is_full)?;
     enqueue(number);
     Ok(promise)
 }

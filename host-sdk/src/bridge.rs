@@ -10,6 +10,7 @@ use codemode_core::ids::{Method, RequestId};
 use codemode_core::json;
 use codemode_core::limits::{self, Limits};
 use codemode_core::output::{Entry, Ledger};
+use serde::Deserialize;
 use wasmtime::component::{Linker, LinkerInstance, WasmList};
 use wasmtime::{ResourceLimiter, StoreContextMut};
 
@@ -147,6 +148,7 @@ type Caller<'a> = StoreContextMut<'a, Host>;
 /// Defines every import.
 pub(crate) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     link_tools(&mut linker.instance("codemode:cell/tools@0.1.0")?)?;
+    link_catalog(&mut linker.instance("codemode:cell/catalog@0.1.0")?)?;
     link_timers(&mut linker.instance("codemode:cell/timers@0.1.0")?)?;
     link_output(&mut linker.instance("codemode:cell/output@0.1.0")?)?;
     link_control(&mut linker.instance("codemode:cell/control@0.1.0")?)?;
@@ -163,6 +165,34 @@ fn link_tools(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
             return Err(host.violated("a tool that isn't in the catalog"));
         };
         host.submit(Method::CallValue, number, payload, replay_safe)
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Query {
+    query: String,
+    limit: Option<u64>,
+}
+
+fn link_catalog(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
+    linker.func_wrap("search", |mut caller: Caller<'_>, (number, query): (u32, WasmList<u8>)| {
+        if query.len() as u64 > limits::fixed(&limits::ARGUMENT_BYTES) {
+            return Err(caller.data_mut().violated("a query that is too long"));
+        }
+        let query: Result<Query, _> = serde_json::from_slice(query.as_le_slice(&caller));
+        let host = caller.data_mut();
+        match query {
+            Ok(Query { query, limit }) => host.submit(Method::Search, number, Payload::Search { query, limit }, true),
+            Err(_) => Err(host.violated("a query that isn't one")),
+        }
+    })?;
+    linker.func_wrap("describe", |mut caller: Caller<'_>, (number, tool): (u32, u32)| {
+        let host = caller.data_mut();
+        if usize::try_from(tool).is_ok_and(|place| place < host.replay_safe_tools.len()) {
+            return host.submit(Method::Describe, number, Payload::Describe { index: tool }, true);
+        }
+        Err(host.violated("a tool that isn't in the catalog"))
     })
 }
 

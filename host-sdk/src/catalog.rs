@@ -1,11 +1,14 @@
 //! The catalog of a session: which tools its cells see, under which names, and how a call reaches one.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use codemode_core::hints;
 use codemode_core::names::callable_names;
 use codemode_core::outcome::SourceCounts;
+use codemode_core::search::{Document, Index};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::RwLock;
 
 use crate::tool::{Definition, Source, Tool};
@@ -37,6 +40,8 @@ pub(crate) struct Catalog {
     pub has_sequential: bool,
     /// A sequential tool holds it alone, any other shares it.
     pub turnstile: Arc<RwLock<()>>,
+    /// Built when the first cell searches.
+    index: OnceLock<Index>,
 }
 
 /// One tool.
@@ -44,6 +49,56 @@ pub(crate) struct Entry {
     pub definition: Definition,
     pub callable_name: String,
     pub tool: Arc<dyn Tool>,
+    /// The compact hint of its input.
+    input: String,
+    /// The compact hint of its output, when it is known in full.
+    output: Option<String>,
+}
+
+/// What `describe()` gives.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Description<'a> {
+    callable_name: &'a str,
+    source: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<&'a str>,
+    description: &'a str,
+    input: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<&'a str>,
+    parameters: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<&'a Value>,
+}
+
+impl Entry {
+    fn new(definition: Definition, callable_name: String, tool: Arc<dyn Tool>) -> Self {
+        // What a client says of its tools isn't trusted to be put before the model.
+        let is_trusted = definition.source != Source::Client;
+        let schema = |schema: &Option<Value>| schema.clone().filter(|_| is_trusted);
+        let input =
+            schema(&definition.input_schema).map_or_else(|| hints::UNKNOWN.to_owned(), |schema| hints::input(&schema));
+        let output = schema(&definition.output_schema).and_then(|schema| hints::output(&schema));
+        Self { definition, callable_name, tool, input, output }
+    }
+
+    /// The tool in full.
+    pub fn description(&self) -> Description<'_> {
+        let is_client = self.definition.source == Source::Client;
+        Description {
+            callable_name: &self.callable_name,
+            source: self.definition.source.as_str(),
+            name: &self.definition.name,
+            label: self.definition.label.as_deref(),
+            description: &self.definition.description,
+            input: &self.input,
+            output: self.output.as_deref(),
+            parameters: self.definition.input_schema.as_ref(),
+            output_schema: self.definition.output_schema.as_ref().filter(|_| !is_client),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -55,9 +110,27 @@ struct Metadata<'a> {
     label: Option<&'a str>,
     description: &'a str,
     source: &'a str,
+    input: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<&'a str>,
 }
 
 impl Catalog {
+    /// The indexes of the best tools for a query, best first.
+    pub fn search(&self, query: &str, limit: usize) -> Vec<usize> {
+        let index = self.index.get_or_init(|| {
+            Index::build(self.entries.iter().map(|entry| Document {
+                callable_name: &entry.callable_name,
+                tool_name: &entry.definition.name,
+                label: entry.definition.label.as_deref(),
+                description: &entry.definition.description,
+                input_schema:
+                    entry.definition.input_schema.as_ref().filter(|_| entry.definition.source != Source::Client),
+            }))
+        });
+        index.search(query, limit)
+    }
+
     /// Builds the catalog: one winner for each name, controls and broken tools left out with a diagnostic.
     pub fn build(tools: Vec<Arc<dyn Tool>>) -> Self {
         let mut diagnostics = Vec::new();
@@ -98,7 +171,7 @@ impl Catalog {
         let entries: Vec<Entry> = winners
             .into_iter()
             .zip(names)
-            .map(|((definition, tool), callable_name)| Entry { definition, callable_name, tool })
+            .map(|((definition, tool), callable_name)| Entry::new(definition, callable_name, tool))
             .collect();
         let count = |source| entries.iter().filter(|entry| entry.definition.source == source).count() as u64;
         let sources =
@@ -106,7 +179,16 @@ impl Catalog {
         let replay_safe = entries.iter().map(|entry| entry.definition.replay_safe).collect();
         let has_sequential = entries.iter().any(|entry| entry.definition.sequential);
         let metadata = metadata(&entries);
-        Self { metadata, replay_safe, sources, diagnostics, entries, has_sequential, turnstile: Arc::default() }
+        Self {
+            metadata,
+            replay_safe,
+            sources,
+            diagnostics,
+            entries,
+            has_sequential,
+            turnstile: Arc::default(),
+            index: OnceLock::new(),
+        }
     }
 }
 
@@ -140,6 +222,8 @@ fn metadata(entries: &[Entry]) -> Arc<[u8]> {
             label: entry.definition.label.as_deref(),
             description: &entry.definition.description,
             source: entry.definition.source.as_str(),
+            input: &entry.input,
+            output: entry.output.as_deref(),
         })
         .collect();
     serde_json::to_vec(&list).expect("strings serialise").into()

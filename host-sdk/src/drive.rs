@@ -320,9 +320,14 @@ impl Drive {
                 Some(Running::Alarm(self.engine.alarms.set(at, move || settle_later(&events, id, Reply::Done))))
             }
             Payload::Yield { .. } | Payload::Oversized => None,
-            Payload::Other { operation, .. } => {
-                let message = format!("{operation} is not available in this session");
-                settle_later(&events, id, Reply::Failed { message, code: Some("invalid_input") });
+            Payload::Search { query, limit } => {
+                self.reins.bridge_dispatch_started.store(true, Ordering::Relaxed);
+                settle_later(&events, id, self.session.search(&query, limit));
+                None
+            }
+            Payload::Describe { index } => {
+                self.reins.bridge_dispatch_started.store(true, Ordering::Relaxed);
+                settle_later(&events, id, self.session.describe(index));
                 None
             }
         };

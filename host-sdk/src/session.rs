@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use codemode_core::cell::Lost;
+use codemode_core::cell::{Lost, Reply};
 use codemode_core::ids::Owner;
 use codemode_core::input::{self, ExecInput, Refusal};
 use codemode_core::limits::Limits;
@@ -148,6 +148,8 @@ impl SessionBuilder {
             park_at_every_suspension: self.park_at_every_suspension,
             counter_scope: uuid::Uuid::new_v4().simple().to_string(),
             call_count: AtomicU64::new(0),
+            search_count: AtomicU64::new(0),
+            describe_count: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             cells: Mutex::default(),
         })))
@@ -186,6 +188,8 @@ pub(crate) struct Inner {
     observer: Option<Observer>,
     counter_scope: String,
     call_count: AtomicU64,
+    search_count: AtomicU64,
+    describe_count: AtomicU64,
     is_closed: AtomicBool,
     cells: Mutex<Vec<Weak<Reins>>>,
 }
@@ -337,14 +341,31 @@ impl Inner {
         self.call_count.fetch_add(1, Relaxed);
     }
 
+    /// Searches the catalog; the reply is an array of indexes.
+    pub fn search(&self, query: &str, limit: Option<u64>) -> Reply {
+        self.search_count.fetch_add(1, Relaxed);
+        let limit = limit.unwrap_or(self.limits.search_default_limit()).min(self.limits.max_search_limit());
+        reply(&self.catalog.search(query, usize::try_from(limit).unwrap_or(usize::MAX)))
+    }
+
+    /// Describes the tool with this index in full.
+    pub fn describe(&self, index: u32) -> Reply {
+        self.describe_count.fetch_add(1, Relaxed);
+        match usize::try_from(index).ok().and_then(|index| self.catalog.entries.get(index)) {
+            Some(entry) => reply(&entry.description()),
+            // The import has checked the index already.
+            None => Reply::Failed { message: String::from("there is no such tool"), code: None },
+        }
+    }
+
     /// The counters so far.
     pub fn telemetry(&self) -> Telemetry {
         Telemetry {
             catalog_size: self.catalog.entries.len() as u64,
             sources: self.catalog.sources.clone(),
             counter_scope: self.counter_scope.clone(),
-            search_count: 0,
-            describe_count: 0,
+            search_count: self.search_count.load(Relaxed),
+            describe_count: self.describe_count.load(Relaxed),
             call_count: self.call_count.load(Relaxed),
             visible_tools: VISIBLE_TOOLS.map(str::to_owned).into(),
         }
@@ -364,6 +385,11 @@ impl Inner {
             output,
         }
     }
+}
+
+#[expect(clippy::expect_used, reason = "strings, numbers and JSON always serialise")]
+fn reply(value: &impl serde::Serialize) -> Reply {
+    Reply::Value(serde_json::value::to_raw_value(value).expect("it serialises"))
 }
 
 fn closed() -> Lost {

@@ -61,6 +61,7 @@ fn the_component_imports_our_interfaces_and_two_clocks() {
     assert_eq!(
         imports,
         [
+            "codemode:cell/catalog@0.1.0",
             "codemode:cell/control@0.1.0",
             "codemode:cell/output@0.1.0",
             "codemode:cell/restore-source@0.1.0",

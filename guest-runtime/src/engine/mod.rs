@@ -147,6 +147,12 @@ pub fn take_exception() -> Value {
     unsafe { Value::adopted(q::JS_GetException(context())) }
 }
 
+/// Throws `value`.
+pub fn throw(value: Value) -> Thrown {
+    unsafe { q::JS_Throw(context(), value.into_raw()) };
+    Thrown
+}
+
 /// Throws a TypeError.
 pub fn throw_type_error(message: &str) -> Thrown {
     throw_text(message, |context, text| unsafe { q::JS_ThrowTypeError(context, c"%s".as_ptr(), text) })
@@ -219,10 +225,16 @@ pub fn promise_state(promise: &Value) -> PromiseState {
 
 /// One call of a native.
 pub struct Call<'a> {
+    this: q::JSValue,
     arguments: &'a [q::JSValue],
 }
 
 impl Call<'_> {
+    /// What it was called on.
+    pub fn this(&self) -> Value {
+        unsafe { Value::borrowed(self.this) }
+    }
+
     /// The argument at `index`; `undefined` when there is none.
     pub fn argument(&self, index: usize) -> Value {
         self.arguments.get(index).map_or_else(Value::undefined, |raw| unsafe { Value::borrowed(*raw) })
@@ -254,14 +266,14 @@ pub fn native_function(name: &CStr, length: c_int, index: i32) -> Value {
 
 unsafe extern "C" fn call_native(
     _: *mut q::JSContext,
-    _this: q::JSValueConst,
+    this: q::JSValueConst,
     count: c_int,
     arguments: *mut q::JSValueConst,
     magic: c_int,
 ) -> q::JSValue {
     let count = usize::try_from(count).unwrap_or(0);
     let arguments = if count == 0 { &[] } else { unsafe { core::slice::from_raw_parts(arguments, count) } };
-    let call = Call { arguments };
+    let call = Call { this, arguments };
     let native = usize::try_from(magic).ok().and_then(|index| crate::natives::TABLE.get(index));
     match native.map(|native| (native.run)(&call, native.magic)) {
         Some(Ok(value)) => value.into_raw(),

@@ -196,6 +196,13 @@ impl Value {
         unsafe { Self::owned(q::JS_NewObject(context())) }
     }
 
+    /// An array of these.
+    pub fn array(items: Vec<Self>) -> Result<Self> {
+        let count = c_int::try_from(items.len()).unwrap_or(c_int::MAX);
+        let raw: Vec<q::JSValue> = items.into_iter().map(Self::into_raw).collect();
+        unsafe { Self::owned(q::JS_NewArrayFrom(context(), count, raw.as_ptr())) }
+    }
+
     /// The global object.
     pub fn global() -> Self {
         Self(unsafe { q::JS_GetGlobalObject(context()) })

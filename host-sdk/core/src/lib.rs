@@ -8,6 +8,7 @@
 pub mod budget;
 pub mod cell;
 pub mod envelope;
+pub mod hints;
 pub mod ids;
 pub mod input;
 pub mod json;
@@ -15,4 +16,5 @@ pub mod limits;
 pub mod names;
 pub mod outcome;
 pub mod output;
+pub mod search;
 pub mod slots;

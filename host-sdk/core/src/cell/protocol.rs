@@ -94,6 +94,18 @@ pub enum Payload {
         /// Its arguments.
         arguments: Box<RawValue>,
     },
+    /// A catalog search.
+    Search {
+        /// What for.
+        query: String,
+        /// The most hits wanted.
+        limit: Option<u64>,
+    },
+    /// The full description of the tool with this index.
+    Describe {
+        /// The index in the catalog that the cell started with.
+        index: u32,
+    },
     /// A call whose arguments don't fit beside those that are pending; they weren't kept.
     Oversized,
     /// A timer.
@@ -106,13 +118,6 @@ pub enum Payload {
         /// For the model.
         reason: Option<String>,
     },
-    /// Anything else: the name of the operation and its arguments.
-    Other {
-        /// What to do.
-        operation: String,
-        /// With what.
-        arguments: Box<RawValue>,
-    },
 }
 
 impl Payload {
@@ -120,9 +125,9 @@ impl Payload {
     pub fn bytes(&self) -> u64 {
         let length = match self {
             Self::Tool { arguments, .. } => arguments.get().len(),
-            Self::Other { operation, arguments } => operation.len() + arguments.get().len(),
+            Self::Search { query, .. } => query.len(),
             Self::Yield { reason } => reason.as_ref().map_or(0, String::len),
-            Self::Timer { .. } | Self::Oversized => 0,
+            Self::Timer { .. } | Self::Describe { .. } | Self::Oversized => 0,
         };
         length as u64
     }
