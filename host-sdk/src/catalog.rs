@@ -77,10 +77,9 @@ impl Entry {
     fn new(definition: Definition, callable_name: String, tool: Arc<dyn Tool>) -> Self {
         // What a client says of its tools isn't trusted to be put before the model.
         let is_trusted = definition.source != Source::Client;
-        let schema = |schema: &Option<Value>| schema.clone().filter(|_| is_trusted);
-        let input =
-            schema(&definition.input_schema).map_or_else(|| hints::UNKNOWN.to_owned(), |schema| hints::input(&schema));
-        let output = schema(&definition.output_schema).and_then(|schema| hints::output(&schema));
+        let input = definition.input_schema.as_ref().filter(|_| is_trusted);
+        let input = input.map_or_else(|| hints::UNKNOWN.to_owned(), hints::input);
+        let output = definition.output_schema.as_ref().filter(|_| is_trusted).and_then(hints::output);
         Self { definition, callable_name, tool, input, output }
     }
 
