@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 
-# One profile for the builder of the guest, the tests and the command line: wasmtime is compiled once.
+# One profile for the builder of the guest, the tests and the command line, so that they share what is compiled.
 PROFILE := release
 OUT := target/$(PROFILE)
 GUEST_OUT := $(CURDIR)/target/guest-artifacts
@@ -22,7 +22,7 @@ GUEST_CARGO = LIBCLANG_PATH="$${LIBCLANG_PATH:-$$(cat "$(LOCAL_SDK)/libclang-pat
 	CC_wasm32_wasip2=$(WASI_SDK)/bin/clang AR_wasm32_wasip2=$(WASI_SDK)/bin/ar CFLAGS_wasm32_wasip2="$(GUEST_CFLAGS)" \
 	CARGO_TARGET_WASM32_WASIP2_RUSTFLAGS="$(GUEST_RUSTFLAGS)" $(CARGO)
 GUEST_INPUTS := $(shell find wit guest-runtime/src guest-runtime/c -type f) guest-runtime/Cargo.toml Cargo.toml Cargo.lock
-# Faster by some percent and smaller by a fifth. Only features that every current runtime has.
+# Faster and smaller by some percent. Only features that every current runtime has.
 WASM_OPT_FLAGS := -O3 --strip-debug --enable-bulk-memory --enable-mutable-globals --enable-multivalue \
 	--enable-nontrapping-float-to-int --enable-reference-types --enable-sign-ext --enable-simd
 GUEST_OPTIMIZED := target/wasm32-wasip2/guest/codemode_guest.optimized.wasm

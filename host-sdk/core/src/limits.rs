@@ -1,5 +1,6 @@
-//! The table of limits: each number of the product has one row here, and no other file has numbers of its own beyond
-//! what its own arithmetic needs. Strict and lenient readers of the configurable rows follow.
+//! The table of limits: what configures a cell, and what bounds the memory, time and stack that it can make the host use.
+//! Bounds of one presentation, such as a hint's length, stand in the file that presents. Strict and lenient readers of the
+//! configurable rows follow.
 
 use std::fmt;
 
