@@ -204,7 +204,8 @@ impl Adapter {
                 let length = value.length()?;
                 self.open(Some(value), b'[', Children::Elements { length, next: 0 })?;
             }
-            Class::Plain | Class::BoxedSymbol | Class::Handle(_) => self.open_fields(value, Vec::new())?,
+            Class::Plain | Class::BoxedSymbol => self.open_fields(value, Vec::new())?,
+            Class::Handle(tool) => self.out.extend(crate::catalog::metadata(tool)),
             Class::Error => {
                 let fields = error_fields(&value);
                 self.open_fields(value, fields)?;

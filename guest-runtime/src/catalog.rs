@@ -1,77 +1,177 @@
-//! The tools as the guest sees them: one frozen, callable handle each, which is also the global of that name; and the
-//! lists of handles that `catalog` gives.
+//! The catalog as the guest sees it: a handle for each tool, globals and namespaces that hold the handles, and what a
+//! handle shows. Descriptions and schemas stay on the host until somebody looks at them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
-use crate::engine::{Attributes, Key, Kind, Result, Value, parse_json, throw_type_error};
+use crate::codemode::cell::catalog as host;
+use crate::codemode::cell::types::Server;
+use crate::engine::{self, Attributes, Key, Kind, Result, Value, handle, parse_json};
 
-/// The properties of a handle, in order. A missing one is there as `undefined`, and JSON drops it.
-const METADATA: &[&str] = &["callableName", "toolName", "label", "description", "source", "input", "output"];
+/// What a property of a handle shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    /// How many arguments it takes.
+    Length,
+    /// The field of this name of the tool's metadata; `undefined` when the tool lacks it.
+    Metadata(&'static str),
+    /// Where the declaration of its server is. Members of servers only.
+    ApiPath,
+    /// The method `describe`.
+    Describe,
+    /// The method `toJSON`.
+    ToJson,
+}
 
-struct Handle {
-    callable_name: String,
-    value: Value,
+struct Methods {
+    describe: Value,
+    to_json: Value,
+    /// The object that holds the namespaces; frozen when the cell starts.
+    namespaces: Value,
 }
 
 thread_local! {
     /// By index.
-    static HANDLES: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
-    /// `describe` and `toJSON`, which all handles share.
-    static METHODS: RefCell<Option<(Value, Value)>> = const { RefCell::new(None) };
+    static HANDLES: RefCell<Vec<Value>> = const { RefCell::new(Vec::new()) };
+    /// How many of them are globals, which come first; the rest are members of servers.
+    static GLOBALS: Cell<usize> = const { Cell::new(0) };
+    static METHODS: RefCell<Option<Methods>> = const { RefCell::new(None) };
 }
 
-/// Keeps the methods of handles. The build calls this once.
-pub fn capture_methods(describe: Value, to_json: Value) {
-    METHODS.set(Some((describe, to_json)));
+/// Keeps what all catalogs share. The build calls this once.
+pub fn capture(describe: Value, to_json: Value, namespaces: Value) {
+    METHODS.set(Some(Methods { describe, to_json, namespaces }));
 }
 
-/// Installs a catalog: an array of metadata objects, in the order of their indexes.
-pub fn install(mut catalog: Vec<u8>) -> Result<()> {
-    if catalog.is_empty() {
-        return Ok(());
-    }
-    catalog.push(0);
-    let tools = parse_json(&catalog)?;
+/// Installs a catalog: tools by callable name in code point order, then servers with their members.
+pub fn install(tools: &[String], servers: &[Server]) -> Result<()> {
     let global = Value::global();
-    let keys: Vec<Key> = METADATA.iter().map(|name| Key::named(name)).collect();
-    let (name, length) = (Key::named("name"), Key::named("length"));
-    let (describe, to_json) = (Key::named("describe"), Key::named("toJSON"));
-    let methods = METHODS.with_borrow(Clone::clone);
-    let count = u32::try_from(tools.length()?).unwrap_or(u32::MAX);
-    let mut handles = Vec::new();
-    for index in 0..count {
-        let Some(metadata) = tools.data_property(&Key::element(index)) else { continue };
-        let handle = Value::handle(index)?;
-        let callable_name = match keys.first().and_then(|key| metadata.data_property(key)) {
-            Some(callable_name) if matches!(callable_name.kind(), Kind::String) => callable_name,
-            _ => continue,
-        };
-        handle.define(&length, Value::integer(1), Attributes::Hidden)?;
-        handle.define(&name, callable_name.clone(), Attributes::Hidden)?;
-        for key in &keys {
-            let value = metadata.data_property(key).unwrap_or_else(Value::undefined);
-            handle.define(key, value, Attributes::Fixed)?;
-        }
-        if let Some((describe_method, to_json_method)) = &methods {
-            handle.define(&describe, describe_method.clone(), Attributes::Fixed)?;
-            handle.define(&to_json, to_json_method.clone(), Attributes::Hidden)?;
-        }
-        handle.freeze()?;
-        let callable_name = callable_name.to_text()?;
-        global.define(&Key::named(&callable_name), handle.clone(), Attributes::Deletable)?;
-        handles.push(Handle { callable_name, value: handle });
+    for name in tools {
+        global.define(&Key::named(name), new_handle()?, Attributes::Deletable)?;
     }
-    HANDLES.set(handles);
+    GLOBALS.set(tools.len());
+    if !servers.is_empty() {
+        let root = Value::bare_object()?;
+        root.define(&Key::named("$api"), crate::natives::api_of(None)?, Attributes::Fixed)?;
+        for (place, server) in servers.iter().enumerate() {
+            let tree = server_tree(place, server)?;
+            root.define(&Key::named(&server.identifier), tree, Attributes::Fixed)?;
+        }
+        root.freeze()?;
+        let key = Key::named("MCP");
+        let namespaces = METHODS.with_borrow(|methods| methods.as_ref().map(|methods| methods.namespaces.clone()));
+        if let Some(namespaces) = namespaces {
+            namespaces.define(&key, root.clone(), Attributes::Fixed)?;
+        }
+        global.define(&key, root, Attributes::Deletable)?;
+    }
     Ok(())
 }
 
-/// Every handle, by callable name, as a frozen array.
+/// Whether no tool is installed.
+pub fn is_empty() -> bool {
+    HANDLES.with_borrow(Vec::is_empty)
+}
+
+/// The last step before a cell's own code: nothing more is put into the namespaces.
+pub fn seal() -> Result<()> {
+    let namespaces = METHODS.with_borrow(|methods| methods.as_ref().map(|methods| methods.namespaces.clone()));
+    namespaces.map_or(Ok(()), |namespaces| namespaces.freeze())
+}
+
+fn server_tree(place: usize, server: &Server) -> Result<Value> {
+    let tree = Value::bare_object()?;
+    tree.define(&Key::named("$api"), crate::natives::api_of(Some(place))?, Attributes::Fixed)?;
+    tree.define(&Key::named("$serverName"), Value::string(&server.server_name)?, Attributes::Fixed)?;
+    // Groups stand together, because members come in code point order.
+    let mut group: Option<(&str, Value)> = None;
+    for path in &server.members {
+        let handle = new_handle()?;
+        let Some((name, member)) = path.split_once('.') else {
+            tree.define(&Key::named(path), handle, Attributes::Fixed)?;
+            continue;
+        };
+        let open = match group.take() {
+            Some((open, object)) if open == name => object,
+            closed => {
+                if let Some((_, object)) = closed {
+                    object.freeze()?;
+                }
+                let object = Value::bare_object()?;
+                tree.define(&Key::named(name), object.clone(), Attributes::Fixed)?;
+                object
+            }
+        };
+        open.define(&Key::named(member), handle, Attributes::Fixed)?;
+        group = Some((name, open));
+    }
+    if let Some((_, object)) = group {
+        object.freeze()?;
+    }
+    tree.freeze()?;
+    Ok(tree)
+}
+
+fn new_handle() -> Result<Value> {
+    let index = HANDLES.with_borrow(Vec::len);
+    let handle = handle::new(u32::try_from(index).unwrap_or(u32::MAX))?;
+    HANDLES.with_borrow_mut(|handles| handles.push(handle.clone()));
+    Ok(handle)
+}
+
+/// Whether the tool is a member of a server.
+pub fn is_member(index: u32) -> bool {
+    usize::try_from(index).is_ok_and(|index| index >= GLOBALS.get())
+}
+
+/// Whether the handle of this tool has the property.
+pub fn has_field(index: u32, field: Field) -> bool {
+    field != Field::ApiPath || is_member(index)
+}
+
+/// The value of a handle's property.
+pub fn field(index: u32, field: Field) -> Result<Value> {
+    let method = |pick: fn(&Methods) -> &Value| {
+        METHODS.with_borrow(|methods| methods.as_ref().map_or_else(Value::undefined, |methods| pick(methods).clone()))
+    };
+    let name = match field {
+        Field::Length => return Ok(Value::integer(1)),
+        Field::Describe => return Ok(method(|methods| &methods.describe)),
+        Field::ToJson => return Ok(method(|methods| &methods.to_json)),
+        Field::Metadata(name) => name,
+        Field::ApiPath => "apiPath",
+    };
+    Ok(parse_json(&terminated(metadata(index)))?.data_property(&Key::named(name)).unwrap_or_else(Value::undefined))
+}
+
+/// What a handle becomes as data: compact JSON.
+pub fn metadata(index: u32) -> Vec<u8> {
+    host::metadata(index)
+}
+
+/// The metadata of a handle as a frozen object.
+pub fn metadata_of(handle: &Value) -> Result<Value> {
+    let Some(index) = handle.handle_index() else {
+        return Err(engine::throw_type_error("toJSON is a method of tool handles"));
+    };
+    frozen_object(&terminated(metadata(index)))
+}
+
+/// Data as an object that is frozen itself.
+pub fn frozen_object(json: &[u8]) -> Result<Value> {
+    let object = parse_json(json)?;
+    object.freeze()?;
+    Ok(object)
+}
+
+/// JSON from the host as the engine's parser wants it.
+pub fn terminated(mut json: Vec<u8>) -> Vec<u8> {
+    json.push(0);
+    json
+}
+
+/// The handles of all tools that are globals, by callable name, as a frozen array.
 pub fn all() -> Result<Value> {
-    let mut sorted: Vec<(String, Value)> = HANDLES.with_borrow(|handles| {
-        handles.iter().map(|handle| (handle.callable_name.clone(), handle.value.clone())).collect()
-    });
-    sorted.sort_by(|(one, _), (other, _)| one.cmp(other));
-    frozen(sorted.into_iter().map(|(_, handle)| handle).collect())
+    frozen(HANDLES.with_borrow(|handles| handles.get(..GLOBALS.get()).unwrap_or_default().to_vec()))
 }
 
 /// The handles of a list of indexes, as a frozen array.
@@ -85,7 +185,7 @@ pub fn handles_of(indexes: &Value) -> Result<Value> {
             Some(Kind::Float(index)) => index as usize,
             _ => continue,
         };
-        found.extend(HANDLES.with_borrow(|handles| handles.get(index).map(|handle| handle.value.clone())));
+        found.extend(HANDLES.with_borrow(|handles| handles.get(index).cloned()));
     }
     frozen(found)
 }
@@ -96,18 +196,17 @@ fn frozen(items: Vec<Value>) -> Result<Value> {
     Ok(array)
 }
 
-/// The metadata of a handle as a frozen object of data.
-pub fn metadata_of(handle: &Value) -> Result<Value> {
-    if handle.handle_index().is_none() {
-        return Err(throw_type_error("toJSON is a method of tool handles"));
-    }
-    let metadata = Value::object()?;
-    for name in METADATA {
-        let key = Key::named(name);
-        if let Some(value) = handle.data_property(&key).filter(|value| !value.is_undefined()) {
-            metadata.define(&key, value, Attributes::Open)?;
+/// Freezes a list of files and each entry of it, inside an object `{files}`.
+pub fn file_list(json: Vec<u8>) -> Result<Value> {
+    let files = parse_json(&terminated(json))?;
+    for place in 0..u32::try_from(files.length()?).unwrap_or(u32::MAX) {
+        if let Some(file) = files.data_property(&Key::element(place)) {
+            file.freeze()?;
         }
     }
-    metadata.freeze()?;
-    Ok(metadata)
+    files.freeze()?;
+    let list = Value::object()?;
+    list.define(&Key::named("files"), files, Attributes::Open)?;
+    list.freeze()?;
+    Ok(list)
 }

@@ -7,7 +7,7 @@ use std::ffi::CString;
 
 use crate::adapter::{self, Mode, Refusal};
 use crate::codemode::cell::types::{
-    Failure, FailureKind, GuestLimits, Method, RequestError, Settlement, StartInput, Turn,
+    Failure, FailureKind, GuestLimits, Method, RequestError, Server, Settlement, StartInput, Turn,
 };
 use crate::engine::{self, Deferred, PromiseState, Thrown, Value};
 use crate::{catalog, random, rejections, report};
@@ -17,6 +17,8 @@ use crate::{catalog, random, rejections, report};
 pub enum Shape {
     /// Nothing.
     Data,
+    /// It is an object that becomes frozen itself.
+    Frozen,
     /// It is a list of indexes, and becomes a frozen array of tool handles.
     Handles,
 }
@@ -109,6 +111,19 @@ fn remove(method: Method, number: u32) -> Option<Pending> {
     })
 }
 
+/// Installs the tools of a catalog.
+///
+/// # Panics
+///
+/// When a catalog was installed or a cell was started before.
+pub fn install(tools: &[String], servers: &[Server]) -> engine::Result<()> {
+    assert!(CELL.with_borrow(Option::is_none) && catalog::is_empty(), "a catalog is installed once, and first");
+    catalog::install(tools, servers)?;
+    // What the catalog holds isn't the cell's to collect.
+    engine::heap::note_base();
+    Ok(())
+}
+
 /// Starts the cell and runs its first turn.
 ///
 /// # Panics
@@ -132,7 +147,7 @@ pub fn start(input: StartInput) -> Turn {
     });
     engine::heap::set_limit(usize::try_from(input.limits.heap_bytes).unwrap_or(usize::MAX));
     random::reseed(input.seed);
-    let started = catalog::install(input.catalog).and_then(|()| evaluate(&input.source, &input.file_name));
+    let started = catalog::seal().and_then(|()| evaluate(&input.source, &input.file_name));
     match started {
         Ok(promise) => with(|cell| cell.promise = Some(promise)),
         Err(Thrown) => return refused_source(&input.file_name),
@@ -203,6 +218,7 @@ fn deliver(pending: Pending, outcome: Result<Vec<u8>, RequestError>) -> engine::
             let value = if json.is_empty() { Ok(Value::undefined()) } else { engine::parse_json(&json) };
             let value = match shape {
                 Shape::Data => value,
+                Shape::Frozen => value.and_then(|object| object.freeze().map(|()| object)),
                 Shape::Handles => value.and_then(|indexes| catalog::handles_of(&indexes)),
             };
             match value {

@@ -16,7 +16,7 @@ mod rejections;
 mod report;
 mod snapshot;
 
-use codemode::cell::types::{Seed, Settlement, StartInput, Turn};
+use codemode::cell::types::{Seed, Server, Settlement, StartInput, Turn};
 
 #[expect(unsafe_code, reason = "generated; the documentation is in wit/")]
 mod bindings {
@@ -49,6 +49,11 @@ impl bindings::Guest for Exports {
 }
 
 impl bindings::exports::codemode::cell::cell::Guest for Exports {
+    fn install(tools: Vec<String>, servers: Vec<Server>) -> Result<(), ()> {
+        engine::enter();
+        cell::install(&tools, &servers).map_err(|engine::Thrown| ())
+    }
+
     fn start(input: StartInput) -> Turn {
         engine::enter();
         cell::start(input)

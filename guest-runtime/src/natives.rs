@@ -8,8 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::adapter::{self, Mode, Refusal};
 use crate::catalog;
 use crate::cell::{self, Cancelled, Pending, QueueFull, Shape};
-use crate::codemode::cell::types::{Method, RequestError};
-use crate::codemode::cell::{control, output, timers, tools};
+use crate::codemode::cell::catalog as host;
+use crate::codemode::cell::types::{ApiFile, Method, RequestError};
+use crate::codemode::cell::{control, namespaces, output, timers, tools};
 use crate::engine::{self, Attributes, Call, Key, Kind, Primordials, Result, Value};
 use crate::{inspect, json_text, random, report};
 
@@ -47,7 +48,12 @@ pub static TABLE: &[Entry] = &[
     entry(c"all", 0, all, 0),
     entry(c"describe", 0, describe, 0),
     entry(c"toJSON", 0, handle_to_json, 0),
+    entry(c"list", 1, list_files, 0),
+    entry(c"read", 1, read_file, 0),
+    entry(API_NAME, 2, api, 0),
 ];
+
+const API_NAME: &CStr = c"$api";
 
 const CONSOLE_PREFIXES: &[&str] = &["", "[info] ", "[warn] ", "[error] ", "[debug] "];
 /// UTF-16 units of JSON that the console entries of a cell may have together.
@@ -56,7 +62,7 @@ const CONSOLE_UNITS_MAX: usize = 16_384;
 const CONSOLE_NOTICE_UNITS: usize = 100;
 /// Bytes of the text of a yield that the host takes; it shows 512 UTF-16 units of it.
 const YIELD_REASON_BYTES_MAX: usize = 2_048;
-/// Bytes of a search query that are used.
+/// Bytes of a search query, or of a path or name that is looked up, that are used.
 const QUERY_BYTES_MAX: usize = 4_096;
 const CONSOLE_NOTICE: &str = "[console output truncated]";
 
@@ -105,7 +111,16 @@ pub fn install() {
     global.define(&Key::named("catalog"), tools, Attributes::Fixed).expect("a fresh global");
     let (_, describe) = next();
     let (_, to_json) = next();
-    catalog::capture_methods(describe, to_json);
+    let namespaces = Value::bare_object().expect("an object");
+    global.define(&Key::named("namespaces"), namespaces.clone(), Attributes::Fixed).expect("a fresh global");
+    catalog::capture(describe, to_json, namespaces);
+    let files = Value::object().expect("an object");
+    for _ in 0..2 {
+        let (key, function) = next();
+        files.define(&key, function, Attributes::Fixed).expect("a fresh property");
+    }
+    files.freeze().expect("a plain object");
+    global.define(&Key::named("API"), files, Attributes::Fixed).expect("a fresh global");
     // Both let guest code run whenever the engine makes an error, also inside of natives. Without them the names are
     // ordinary properties.
     let error = global.data_property(&Key::named("Error")).expect("the engine has Error");
@@ -254,16 +269,13 @@ fn search(call: &Call<'_>, _: i32) -> Result<Value> {
         Err(thrown) => return rejected(thrown),
     };
     let mut json = b"{\"query\":".to_vec();
-    query.with_text(|text| {
-        let end = text.floor_char_boundary(QUERY_BYTES_MAX);
-        json_text::push_string(&mut json, text.get(..end).unwrap_or_default());
-    })?;
+    json_text::push_string(&mut json, &query_text(&query)?);
     if let Some(limit) = limit {
         json.extend_from_slice(b",\"limit\":");
         json_text::push_integer(&mut json, limit);
     }
     json.push(b'}');
-    request(Method::Search, Shape::Handles, |number| crate::codemode::cell::catalog::search(number, &json))
+    request(Method::Search, Shape::Handles, |number| host::search(number, &json))
 }
 
 /// The limit among the options; one that isn't a number is ignored.
@@ -291,9 +303,7 @@ fn all(_: &Call<'_>, _: i32) -> Result<Value> {
 
 fn describe(call: &Call<'_>, _: i32) -> Result<Value> {
     match call.this().handle_index() {
-        Some(tool) => {
-            request(Method::Describe, Shape::Data, |number| crate::codemode::cell::catalog::describe(number, tool))
-        }
+        Some(tool) => request(Method::Describe, Shape::Data, |number| host::describe(number, tool)),
         None => {
             rejected(engine::throw_type_error("describe is a method of tool handles: call it as handle.describe()"))
         }
@@ -302,6 +312,80 @@ fn describe(call: &Call<'_>, _: i32) -> Result<Value> {
 
 fn handle_to_json(call: &Call<'_>, _: i32) -> Result<Value> {
     catalog::metadata_of(&call.this())
+}
+
+/// `$api` of all servers, or of the server at a place.
+pub fn api_of(server: Option<usize>) -> Result<Value> {
+    let place = TABLE.iter().position(|entry| entry.name == API_NAME).and_then(|place| i32::try_from(place).ok());
+    let server = server.and_then(|server| i32::try_from(server).ok()).map_or_else(Value::undefined, Value::integer);
+    engine::bound_function(API_NAME, 2, place.unwrap_or(i32::MAX), &server)
+}
+
+/// Answered at once: no request, no suspension.
+fn api(call: &Call<'_>, _: i32) -> Result<Value> {
+    let server = match call.bound().kind() {
+        Kind::Int(server) => u32::try_from(server).ok(),
+        _ => None,
+    };
+    let name = match call.argument(0).kind() {
+        Kind::String => Some(query_text(&call.argument(0))?),
+        _ => None,
+    };
+    let with_schemas = match call.argument(1) {
+        options if options.is_object() => match options.get(&Key::named("schema")) {
+            Ok(flag) => matches!(flag.kind(), Kind::Bool(true)),
+            Err(thrown) => return rejected(thrown),
+        },
+        _ => false,
+    };
+    match host::api(server, name.as_ref().map(String::as_bytes), with_schemas) {
+        Ok(json) => resolved(engine::parse_json(&catalog::terminated(json))),
+        Err(message) => rejected(engine::throw_type_error(&message)),
+    }
+}
+
+fn list_files(call: &Call<'_>, _: i32) -> Result<Value> {
+    let prefix = match call.argument(0).kind() {
+        Kind::Undefined | Kind::Null => String::new(),
+        Kind::String => query_text(&call.argument(0))?,
+        _ => return rejected(engine::throw_type_error("API.list needs a string as its prefix")),
+    };
+    match host::list_files(prefix.as_bytes()) {
+        Ok(json) => resolved(catalog::file_list(json)),
+        Err(message) => rejected(engine::throw_type_error(&message)),
+    }
+}
+
+fn read_file(call: &Call<'_>, _: i32) -> Result<Value> {
+    if !matches!(call.argument(0).kind(), Kind::String) {
+        return rejected(engine::throw_type_error("API.read needs a path; API.list() gives them"));
+    }
+    let path = query_text(&call.argument(0))?;
+    match host::read_file(path.as_bytes()) {
+        Ok(ApiFile::Content(json)) => resolved(catalog::frozen_object(&catalog::terminated(json))),
+        Ok(ApiFile::Tool(tool)) => request(Method::Describe, Shape::Frozen, |number| host::declare(number, tool)),
+        Err(message) => rejected(engine::throw_type_error(&message)),
+    }
+}
+
+/// The text of a string argument, cut to what the host takes.
+fn query_text(text: &Value) -> Result<String> {
+    text.with_text(|text| {
+        let end = text.floor_char_boundary(QUERY_BYTES_MAX);
+        text.get(..end).unwrap_or_default().to_owned()
+    })
+}
+
+/// A promise of data that is there already.
+fn resolved(value: Result<Value>) -> Result<Value> {
+    match value {
+        Ok(value) => {
+            let deferred = engine::deferred()?;
+            engine::resolve_with_data(&deferred, value)?;
+            Ok(deferred.promise)
+        }
+        Err(thrown) => rejected(thrown),
+    }
 }
 
 /// A promise that is rejected with what was just thrown.
@@ -316,14 +400,24 @@ fn rejected(engine::Thrown: engine::Thrown) -> Result<Value> {
     Ok(deferred.promise)
 }
 
-/// A call of the tool at `tool`, through its global or its handle.
-pub fn call_tool(tool: u32, argument: &Value) -> Result<Value> {
+/// A call of the tool at `tool`, through its global, its handle or its namespace, with `count` arguments.
+pub fn call_tool(tool: u32, argument: &Value, count: u32) -> Result<Value> {
+    let is_member = catalog::is_member(tool);
+    if is_member && count > 1 {
+        return rejected(engine::throw_type_error("a tool of a server takes one object as its only argument"));
+    }
     let bytes_max = cell::with(|cell| cell.limits.argument_bytes);
     let arguments = match argument.kind() {
         Kind::Undefined => Ok(b"{}".to_vec()),
         _ => adapter::to_json(argument, Mode::Strict, usize::try_from(bytes_max).unwrap_or(usize::MAX)),
     };
     match arguments {
+        Ok(arguments) if is_member && arguments.first() != Some(&b'{') => rejected(engine::throw_type_error(
+            "a tool of a server takes one object of named arguments, for instance { query: \"…\" }",
+        )),
+        Ok(arguments) if is_member => {
+            request(Method::Namespace, Shape::Data, |number| namespaces::call(number, tool, &arguments))
+        }
         Ok(arguments) => request(Method::CallValue, Shape::Data, |number| tools::call_value(number, tool, &arguments)),
         Err(refusal) => reject_call(refusal, bytes_max),
     }

@@ -72,13 +72,31 @@ pub(crate) type Seed = (u64, u64, u64, u64);
 
 #[derive(ComponentType, Lower, Clone, Debug)]
 #[component(record)]
+pub(crate) struct Server<'a> {
+    #[component(name = "identifier")]
+    pub identifier: &'a str,
+    #[component(name = "server-name")]
+    pub server_name: &'a str,
+    #[component(name = "members")]
+    pub members: Vec<&'a str>,
+}
+
+#[derive(ComponentType, Lower, Clone, Debug)]
+#[component(variant)]
+pub(crate) enum ApiFile {
+    #[component(name = "content")]
+    Content(Vec<u8>),
+    #[component(name = "tool")]
+    Tool(u32),
+}
+
+#[derive(ComponentType, Lower, Clone, Debug)]
+#[component(record)]
 pub(crate) struct StartInput {
     #[component(name = "source")]
     pub source: Arc<[u8]>,
     #[component(name = "file-name")]
     pub file_name: Arc<str>,
-    #[component(name = "catalog")]
-    pub catalog: Arc<[u8]>,
     #[component(name = "limits")]
     pub limits: GuestLimits,
     #[component(name = "seed")]

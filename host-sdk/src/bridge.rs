@@ -15,6 +15,7 @@ use wasmtime::component::{Linker, LinkerInstance, WasmList};
 use wasmtime::{ResourceLimiter, StoreContextMut};
 
 use crate::bindings::Datetime;
+use crate::catalog::{Catalog, File};
 use crate::instance::far_future;
 use crate::snapshot::RestoreCursor;
 
@@ -58,8 +59,11 @@ pub(crate) struct Host {
     pub violation: Option<&'static str>,
     /// Whether memory was refused.
     pub memory_was_refused: bool,
-    /// Which tools may be called again without effect, by index.
-    pub replay_safe_tools: Arc<[bool]>,
+    /// What it may call and look at.
+    pub catalog: Catalog,
+    /// Whether the guest was told what a server says about itself.
+    pub has_read_remote_text: bool,
+    inbox_bytes: u64,
     memory_bytes_max: usize,
     value_bytes_max: usize,
     /// Bytes of arguments that the turn passed so far, and how many may be pending.
@@ -68,7 +72,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub fn new(limits: &Limits, cancelled: Arc<AtomicBool>, replay_safe_tools: Arc<[bool]>) -> Self {
+    pub fn new(limits: &Limits, cancelled: Arc<AtomicBool>, catalog: Catalog) -> Self {
         Self {
             stage: Stage::Fresh,
             requests: Vec::new(),
@@ -79,7 +83,9 @@ impl Host {
             cancelled,
             violation: None,
             memory_was_refused: false,
-            replay_safe_tools,
+            catalog,
+            has_read_remote_text: false,
+            inbox_bytes: limits.inbox_bytes(),
             memory_bytes_max: usize::try_from(limits.memory_limit_bytes()).unwrap_or(usize::MAX),
             value_bytes_max: usize::try_from(limits.value_bytes()).unwrap_or(usize::MAX),
             argument_bytes: 0,
@@ -148,6 +154,7 @@ type Caller<'a> = StoreContextMut<'a, Host>;
 /// Defines every import.
 pub(crate) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     link_tools(&mut linker.instance("codemode:cell/tools@0.1.0")?)?;
+    link_namespaces(&mut linker.instance("codemode:cell/namespaces@0.1.0")?)?;
     link_catalog(&mut linker.instance("codemode:cell/catalog@0.1.0")?)?;
     link_timers(&mut linker.instance("codemode:cell/timers@0.1.0")?)?;
     link_output(&mut linker.instance("codemode:cell/output@0.1.0")?)?;
@@ -157,15 +164,36 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
 }
 
 fn link_tools(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
-    linker.func_wrap("call-value", |mut caller: Caller<'_>, (number, tool, arguments): (u32, u32, WasmList<u8>)| {
-        let payload = call_payload(&mut caller, tool, &arguments)?;
-        let host = caller.data_mut();
-        let place = usize::try_from(tool).unwrap_or(usize::MAX);
-        let Some(replay_safe) = host.replay_safe_tools.get(place).copied() else {
-            return Err(host.violated("a tool that isn't in the catalog"));
-        };
-        host.submit(Method::CallValue, number, payload, replay_safe)
+    linker.func_wrap("call-value", |mut caller: Caller<'_>, (number, tool, arguments): Calling| {
+        submit_call(&mut caller, Method::CallValue, number, tool, &arguments)
     })
+}
+
+fn link_namespaces(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
+    linker.func_wrap("call", |mut caller: Caller<'_>, (number, tool, arguments): Calling| {
+        submit_call(&mut caller, Method::Namespace, number, tool, &arguments)
+    })
+}
+
+/// Number, tool and arguments.
+type Calling = (u32, u32, WasmList<u8>);
+
+fn submit_call(
+    caller: &mut Caller<'_>,
+    method: Method,
+    number: u32,
+    tool: u32,
+    arguments: &WasmList<u8>,
+) -> wasmtime::Result<()> {
+    let payload = call_payload(caller, tool, arguments)?;
+    let host = caller.data_mut();
+    let catalog = host.catalog.clone();
+    match catalog.0.entry(tool) {
+        Some(entry) if entry.is_member() == (method == Method::Namespace) => {
+            host.submit(method, number, payload, entry.definition.replay_safe)
+        }
+        Some(_) | None => Err(host.violated("a tool that isn't in the catalog")),
+    }
 }
 
 #[derive(Deserialize)]
@@ -187,13 +215,59 @@ fn link_catalog(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
             Err(_) => Err(host.violated("a query that isn't one")),
         }
     })?;
-    linker.func_wrap("describe", |mut caller: Caller<'_>, (number, tool): (u32, u32)| {
-        let host = caller.data_mut();
-        if usize::try_from(tool).is_ok_and(|place| place < host.replay_safe_tools.len()) {
-            return host.submit(Method::Describe, number, Payload::Describe { index: tool }, true);
+    linker.func_wrap("describe", |mut caller: Caller<'_>, (number, index): (u32, u32)| {
+        submit_describe(caller.data_mut(), number, index, Payload::Describe { index })
+    })?;
+    linker.func_wrap("declare", |mut caller: Caller<'_>, (number, index): (u32, u32)| {
+        submit_describe(caller.data_mut(), number, index, Payload::Declare { index })
+    })?;
+    link_answers(linker)
+}
+
+fn submit_describe(host: &mut Host, number: u32, index: u32, payload: Payload) -> wasmtime::Result<()> {
+    if host.catalog.0.entry(index).is_none() {
+        return Err(host.violated("a tool that isn't in the catalog"));
+    }
+    host.submit(Method::Describe, number, payload, true)
+}
+
+/// What is answered at once, because a catalog never changes.
+fn link_answers(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
+    linker.func_wrap("metadata", |mut caller: Caller<'_>, (tool,): (u32,)| {
+        let catalog = caller.data().catalog.clone();
+        match catalog.0.entry(tool) {
+            Some(entry) => Ok((entry.metadata(),)),
+            None => Err(caller.data_mut().violated("a tool that isn't in the catalog")),
         }
-        Err(host.violated("a tool that isn't in the catalog"))
+    })?;
+    linker.func_wrap(
+        "api",
+        |mut caller: Caller<'_>, (server, name, schemas): (Option<u32>, Option<WasmList<u8>>, bool)| {
+            let name = name.map(|name| lookup_text(&mut caller, &name)).transpose()?;
+            let host = caller.data_mut();
+            host.has_read_remote_text = true;
+            Ok((host.catalog.0.api(server, name.as_deref(), schemas, host.inbox_bytes),))
+        },
+    )?;
+    linker.func_wrap("list-files", |mut caller: Caller<'_>, (prefix,): (WasmList<u8>,)| {
+        let prefix = lookup_text(&mut caller, &prefix)?;
+        Ok((caller.data().catalog.0.list_files(&prefix),))
+    })?;
+    linker.func_wrap("read-file", |mut caller: Caller<'_>, (path,): (WasmList<u8>,)| {
+        let path = lookup_text(&mut caller, &path)?;
+        let host = caller.data_mut();
+        let file = host.catalog.0.read_file(&path);
+        host.has_read_remote_text |= matches!(file, Ok(File { is_remote: true, .. }));
+        Ok((file.map(|file| file.found),))
     })
+}
+
+/// The text of a name or path that the guest looks up.
+fn lookup_text(caller: &mut Caller<'_>, text: &WasmList<u8>) -> wasmtime::Result<String> {
+    if text.len() as u64 > limits::fixed(&limits::LOOKUP_BYTES) {
+        return Err(caller.data_mut().violated("a name that is too long"));
+    }
+    Ok(String::from_utf8_lossy(text.as_le_slice(&*caller)).into_owned())
 }
 
 fn link_timers(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {

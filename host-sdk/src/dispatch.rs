@@ -16,8 +16,9 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::alarms::{AlarmId, Alarms};
+use crate::catalog::Catalog;
 use crate::session::Inner as Session;
-use crate::tool::{Call, Tool, ToolFuture};
+use crate::tool::{Call, Output, ToolFuture};
 
 /// A request that is being carried out.
 pub(crate) enum Running {
@@ -58,26 +59,25 @@ impl Running {
 /// Starts a call of the tool at `index`; its reply arrives as an event.
 pub(crate) fn tool(
     session: &Session,
+    catalog: &Catalog,
     id: RequestId,
     index: u32,
-    arguments: Box<RawValue>,
+    input: Box<RawValue>,
     events: UnboundedSender<Event>,
 ) -> Option<Running> {
-    let entry = usize::try_from(index).ok().and_then(|index| session.catalog.entries.get(index))?;
+    let is_sequential = catalog.0.entry(index)?.definition.sequential;
     let cancellation = CancellationToken::new();
     let call = Call { request_id: id.to_string(), cancellation: cancellation.clone() };
-    let input = if arguments.get() == "null" { no_input() } else { arguments };
-    let tool = entry.tool.clone();
-    let is_sequential = entry.definition.sequential;
-    if session.catalog.has_sequential {
-        let turnstile = session.catalog.turnstile.clone();
+    let tool = Callee { catalog: catalog.clone(), index };
+    if catalog.0.has_sequential {
+        let turnstile = session.turnstile.clone();
         let task = session.runtime.spawn(async move {
             let (_alone, _shared) = if is_sequential {
                 (Some(turnstile.write_owned().await), None)
             } else {
                 (None, Some(turnstile.read_owned().await))
             };
-            settle(&events, id, CatchPanic::start(&*tool, call, input).await);
+            settle(&events, id, CatchPanic::start(tool, call, input).await);
         });
         return Some(Running::Task { task: Task::Spawned(task.abort_handle()), cancellation });
     }
@@ -101,7 +101,7 @@ pub(crate) fn tool(
 
 /// A call that is about to start.
 struct Start {
-    tool: Arc<dyn Tool>,
+    tool: Callee,
     call: Call,
     input: Box<RawValue>,
     id: RequestId,
@@ -117,7 +117,7 @@ impl Start {
     fn here(self) {
         let (events, id) = (self.events, self.id);
         let inside = self.runtime.enter();
-        let mut future = CatchPanic::start(&*self.tool, self.call, self.input);
+        let mut future = CatchPanic::start(self.tool, self.call, self.input);
         // Nobody is woken by this poll: a task polls again before it waits.
         let first = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()));
         drop(inside);
@@ -137,7 +137,7 @@ impl Start {
     /// Runs all of it as a task.
     fn elsewhere(self) -> AbortHandle {
         let Self { tool, call, input, id, events, runtime, .. } = self;
-        runtime.spawn(async move { settle(&events, id, CatchPanic::start(&*tool, call, input).await) }).abort_handle()
+        runtime.spawn(async move { settle(&events, id, CatchPanic::start(tool, call, input).await) }).abort_handle()
     }
 }
 
@@ -146,22 +146,35 @@ fn settle(events: &UnboundedSender<Event>, id: RequestId, reply: Reply) {
     let _ = events.send(Event::Settled(id, reply));
 }
 
-/// What a tool gets when the guest passed nothing.
-#[expect(clippy::expect_used, reason = "a constant that is JSON")]
-fn no_input() -> Box<RawValue> {
-    RawValue::from_string(String::from("{}")).expect("an empty object is JSON")
+/// The tool that is called.
+struct Callee {
+    catalog: Catalog,
+    index: u32,
 }
 
 fn failed(message: &str) -> Reply {
     Reply::Failed { message: message.to_owned(), code: Some("tool_error") }
 }
 
-/// A call whose panic, when it is started or later, is a failed reply.
-struct CatchPanic(Option<ToolFuture>);
+/// A call whose panic, when it is started or later, is a failed reply. What it gives is checked before it is handed on.
+struct CatchPanic {
+    tool: Callee,
+    future: Option<ToolFuture>,
+}
 
 impl CatchPanic {
-    fn start(tool: &dyn Tool, call: Call, input: Box<RawValue>) -> Self {
-        Self(catch_unwind(AssertUnwindSafe(|| tool.call(call, input))).ok())
+    fn start(tool: Callee, call: Call, input: Box<RawValue>) -> Self {
+        let start = || tool.catalog.0.entry(tool.index).map(|entry| entry.tool.call(call, input));
+        let future = catch_unwind(AssertUnwindSafe(start)).ok().flatten();
+        Self { tool, future }
+    }
+
+    fn hand_on(&self, output: Output) -> Reply {
+        match self.tool.catalog.0.entry(self.tool.index).map(|entry| entry.hand_on(output)) {
+            Some(Ok(output)) => Reply::Value(output),
+            Some(Err(breach)) => Reply::Failed { message: breach.message, code: Some(breach.code) },
+            None => failed("the tool is gone"),
+        }
     }
 }
 
@@ -169,11 +182,11 @@ impl Future for CatchPanic {
     type Output = Reply;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
-        let future = self.0.as_mut();
+        let future = self.future.as_mut();
         let polled = catch_unwind(AssertUnwindSafe(|| future.map(|future| future.as_mut().poll(context))));
         match polled {
             Ok(Some(Poll::Pending)) => Poll::Pending,
-            Ok(Some(Poll::Ready(Ok(output)))) => Poll::Ready(Reply::Value(output)),
+            Ok(Some(Poll::Ready(Ok(output)))) => Poll::Ready(self.hand_on(output)),
             Ok(Some(Poll::Ready(Err(error)))) => Poll::Ready(failed(&error.message)),
             Ok(None) | Err(_) => Poll::Ready(failed("the tool failed unexpectedly")),
         }

@@ -18,14 +18,17 @@ use codemode_core::limits;
 use codemode_core::outcome::{Failure, Kind, Outcome, Status};
 use codemode_core::output::Ledger;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::alarms::AlarmId;
 use crate::bindings::{GuestLimits, Seed, StartInput};
+use crate::catalog::{Entry, reply};
+use crate::contract::Breach;
 use crate::dispatch::{self, Running};
 use crate::engine::{Shared, Slot};
-use crate::instance::{Instance, TurnContext, TurnResult, refused};
-use crate::session::{CellEvent, Inner as Session};
+use crate::instance::{Instance, TurnContext, TurnResult, no_room_for_tools, refused};
+use crate::session::{CellEvent, Current, Inner as Session};
+use crate::snapshot::{CatalogImage, StartImage};
 use crate::source::GuestSource;
 use crate::watch::Watch;
 use crate::workers::Overloaded;
@@ -55,6 +58,8 @@ impl Reins {
 pub(crate) struct Drive {
     engine: Arc<Shared>,
     pub session: Arc<Session>,
+    /// The catalog that the cell runs with, whatever its session has by now.
+    pub current: Current,
     cell: Cell,
     ledger: Option<Box<Ledger>>,
     source: Source,
@@ -69,6 +74,8 @@ pub(crate) struct Drive {
     run_id: Option<RunId>,
     /// Rings when the parked cell expires.
     expiry: Option<AlarmId>,
+    /// Whether data from outside came in: what the model reads of the cell is wrapped from then on.
+    is_untrusted: bool,
 }
 
 /// A cell's source: text first, checked on a worker, gone once it has started.
@@ -99,7 +106,7 @@ enum Flow {
 
 impl Drive {
     /// A cell for one `exec` call.
-    pub fn new(session: Arc<Session>, input: ExecInput) -> Box<Self> {
+    pub fn new(session: Arc<Session>, current: Current, input: ExecInput) -> Box<Self> {
         let engine = session.engine.clone();
         let options =
             Options { restart_safe: input.restart_safe, park_at_every_suspension: session.park_at_every_suspension };
@@ -123,6 +130,8 @@ impl Drive {
             slot: None,
             run_id: None,
             expiry: None,
+            is_untrusted: false,
+            current,
             engine,
             session,
         })
@@ -235,23 +244,8 @@ impl Drive {
         let Ok(permit) = self.engine.instances.clone().try_acquire_owned() else {
             return Flow::NeedsInstance(action);
         };
-        let began = Instant::now();
-        let made = Instance::fresh(
-            &self.engine,
-            &self.session.limits,
-            &self.reins.cancelled,
-            &self.session.catalog.replay_safe,
-            permit,
-        );
-        let restored = made.and_then(|mut instance| {
-            if let Some(snapshot) = self.snapshot.take() {
-                let bytes = snapshot.len() as u64;
-                instance.restore(self.engine.base.open(snapshot).map_err(refused)?)?;
-                self.session.observe(&CellEvent::Resumed { bytes, took: began.elapsed() });
-            }
-            Ok(instance)
-        });
-        match (restored, action) {
+        let ready = self.fresh_instance(permit);
+        match (ready, action) {
             (Err(lost), _) => self.feed(Event::TurnLost(lost)),
             (Ok(instance), Action::Settle) => {
                 self.instance = Some(instance);
@@ -265,12 +259,41 @@ impl Drive {
         Flow::Next
     }
 
+    /// An instance with the state of the cell, or with the tools of its catalog when it hasn't run yet.
+    fn fresh_instance(&mut self, permit: OwnedSemaphorePermit) -> Result<Instance, Lost> {
+        let began = Instant::now();
+        let (limits, catalog) = (&self.session.limits, &self.current.catalog);
+        let mut instance = Instance::fresh(&self.engine, limits, &self.reins.cancelled, catalog, permit)?;
+        if let Some(snapshot) = self.snapshot.take() {
+            let bytes = snapshot.len() as u64;
+            instance.restore(self.start_image().open(snapshot).map_err(refused)?)?;
+            self.session.observe(&CellEvent::Resumed { bytes, took: began.elapsed() });
+        } else if let Some(tools) = self.start_image().begin() {
+            if tools.memory_bytes > limits.memory_limit_bytes() {
+                return Err(no_room_for_tools(catalog));
+            }
+            instance.restore(tools)?;
+        } else if !catalog.0.is_empty() {
+            instance.install(self.deadline())?;
+            let deadline = began + Duration::from_millis(limits::fixed(&limits::PARK_MS));
+            let image = instance.image(deadline, |live| CatalogImage::new(&self.engine.base, live))?;
+            // Another cell may have been faster; both images are of the same state.
+            let _ = catalog.0.image.set(image);
+        }
+        Ok(instance)
+    }
+
+    /// What the cell started with.
+    fn start_image(&self) -> StartImage<'_> {
+        let base = &self.engine.base;
+        base.with(self.current.catalog.0.image_over(base))
+    }
+
     fn start(&mut self) {
         let Source::Checked(source) = std::mem::replace(&mut self.source, Source::Started) else { return };
         let input = StartInput {
             source: source.text,
             file_name: source.file_name.into(),
-            catalog: self.session.catalog.metadata.clone(),
             limits: guest_limits(&self.session.limits),
             seed: seed(),
             started_at: unix_ms(),
@@ -296,11 +319,27 @@ impl Drive {
     fn turn(&mut self, run: impl FnOnce(&mut Instance, TurnContext) -> TurnResult) {
         let deadline = self.deadline();
         let (Some(instance), Some(ledger)) = (self.instance.as_mut(), self.ledger.take()) else { return };
-        let TurnResult { report, ledger } = run(instance, TurnContext { deadline, ledger });
+        let TurnResult { report, ledger, has_read_remote_text } = run(instance, TurnContext { deadline, ledger });
         self.ledger = Some(ledger);
+        self.is_untrusted |= has_read_remote_text;
         match report {
-            Ok(report) => self.feed(Event::TurnEnded(report)),
+            Ok(mut report) => {
+                for request in &mut report.requests {
+                    self.accept(request);
+                }
+                self.feed(Event::TurnEnded(report));
+            }
             Err(lost) => self.feed(Event::TurnLost(lost)),
+        }
+    }
+
+    /// Checks a call's input against the contract of its tool.
+    fn accept(&self, request: &mut Request) {
+        let Payload::Tool { index, arguments } = &mut request.payload else { return };
+        let Some(entry) = self.current.catalog.0.entry(*index) else { return };
+        match entry.accept(std::mem::take(arguments)) {
+            Ok(input) => *arguments = input,
+            Err(Breach { message, code }) => request.payload = Payload::Refused { message, code },
         }
     }
 
@@ -309,9 +348,10 @@ impl Drive {
         let events = self.reins.events.clone();
         let running = match payload {
             Payload::Tool { index, arguments } => {
-                self.session.count_call();
+                self.current.counters.calls.fetch_add(1, Ordering::Relaxed);
                 self.reins.bridge_dispatch_started.store(true, Ordering::Relaxed);
-                let running = dispatch::tool(&self.session, id, index, arguments, events);
+                self.is_untrusted |= self.current.catalog.0.entry(index).is_some_and(Entry::is_network);
+                let running = dispatch::tool(&self.session, &self.current.catalog, id, index, arguments, events);
                 debug_assert!(running.is_some(), "the import checks that the tool exists");
                 running
             }
@@ -319,20 +359,45 @@ impl Drive {
                 let at = Instant::now() + Duration::from_millis(delay_ms);
                 Some(Running::Alarm(self.engine.alarms.set(at, move || settle_later(&events, id, Reply::Done))))
             }
-            Payload::Yield { .. } | Payload::Oversized => None,
-            Payload::Search { query, limit } => {
+            Payload::Search { .. } | Payload::Describe { .. } | Payload::Declare { .. } => {
                 self.reins.bridge_dispatch_started.store(true, Ordering::Relaxed);
-                settle_later(&events, id, self.session.search(&query, limit));
+                settle_later(&events, id, self.look_up(&payload));
                 None
             }
-            Payload::Describe { index } => {
-                self.reins.bridge_dispatch_started.store(true, Ordering::Relaxed);
-                settle_later(&events, id, self.session.describe(index));
-                None
-            }
+            Payload::Yield { .. } | Payload::Oversized | Payload::Refused { .. } => None,
         };
         if let Some(running) = running {
             self.running.insert(id, running);
+        }
+    }
+
+    /// Answers what the catalog knows.
+    fn look_up(&mut self, payload: &Payload) -> Reply {
+        let Current { catalog, counters } = &self.current;
+        let tools = &catalog.0;
+        let described = |index: u32| tools.entry(index).is_some_and(Entry::is_member);
+        match payload {
+            Payload::Search { query, limit } => {
+                counters.searches.fetch_add(1, Ordering::Relaxed);
+                let found = tools.search(query, self.session.search_limit(*limit));
+                self.is_untrusted |= found.iter().any(|place| tools.entries.get(*place).is_some_and(Entry::is_member));
+                reply(&found)
+            }
+            Payload::Describe { index } => {
+                counters.descriptions.fetch_add(1, Ordering::Relaxed);
+                self.is_untrusted |= described(*index);
+                tools.describe(*index)
+            }
+            Payload::Declare { index } => {
+                counters.descriptions.fetch_add(1, Ordering::Relaxed);
+                self.is_untrusted |= described(*index);
+                tools.declaration(*index)
+            }
+            Payload::Tool { .. }
+            | Payload::Timer { .. }
+            | Payload::Yield { .. }
+            | Payload::Oversized
+            | Payload::Refused { .. } => Reply::failed("nothing to look up"),
         }
     }
 
@@ -342,8 +407,8 @@ impl Drive {
         let bytes_max = self.session.limits.max_snapshot_bytes();
         let Some(mut instance) = self.instance.take() else { return self.feed(Event::Parked) };
         let deadline = began + Duration::from_millis(limits::fixed(&limits::PARK_MS));
-        let base = &self.engine.base;
-        match instance.image(deadline, |live| base.delta(live, bytes_max)) {
+        let start = self.start_image();
+        match instance.image(deadline, |live| start.delta(live, bytes_max)) {
             Ok(None) => self.feed(Event::ParkRefused { bytes_max }),
             Ok(Some(snapshot)) => {
                 let bytes = snapshot.len() as u64;
@@ -409,7 +474,8 @@ impl Drive {
     }
 
     fn outcome(&self, status: Status, output: Box<serde_json::value::RawValue>) -> Outcome {
-        Outcome { status, replay_safe: self.cell.replay_safe(), telemetry: self.session.telemetry(), output }
+        let untrusted = self.is_untrusted.then(|| format!("{:016x}", random_word()));
+        Outcome { status, replay_safe: self.cell.replay_safe(), telemetry: self.current.telemetry(), output, untrusted }
     }
 
     fn stop_all(&mut self) {
@@ -624,11 +690,14 @@ fn unix_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
+fn seed() -> Seed {
+    (random_word(), random_word(), random_word(), random_word())
+}
+
 /// # Panics
 ///
 /// When the system has no secure randomness, without which no cell may run.
 #[expect(clippy::expect_used, reason = "a system without secure randomness can't run cells; the cell is closed")]
-fn seed() -> Seed {
-    let word = || getrandom::u64().expect("the system has secure randomness");
-    (word(), word(), word(), word())
+fn random_word() -> u64 {
+    getrandom::u64().expect("the system has secure randomness")
 }

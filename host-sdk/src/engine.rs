@@ -19,6 +19,7 @@ use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationCon
 
 use crate::alarms::Alarms;
 use crate::bridge::{self, Host};
+use crate::catalog::Catalog;
 use crate::drive::Drive;
 use crate::instance::base_image;
 use crate::session::SessionBuilder;
@@ -96,6 +97,7 @@ pub struct Engine(pub(crate) Arc<Shared>);
 
 /// Looked up once: where the component's exports are.
 pub(crate) struct Exports {
+    pub install: ComponentExportIndex,
     pub start: ComponentExportIndex,
     pub settle: ComponentExportIndex,
     pub image: ComponentExportIndex,
@@ -393,6 +395,7 @@ fn find_exports(component: &Component) -> Result<Exports, EngineError> {
     let snapshot = |function| find("codemode:cell/snapshot@0.1.0", function);
     let exports = || {
         Some(Exports {
+            install: cell("install")?,
             start: cell("start")?,
             settle: cell("settle")?,
             image: snapshot("image")?,
@@ -412,7 +415,7 @@ fn measure_base(
     exports: &Exports,
     component: Digest,
 ) -> wasmtime::Result<BaseImage> {
-    let host = Host::new(&Limits::default(), Arc::default(), Arc::default());
+    let host = Host::new(&Limits::default(), Arc::default(), Catalog::default());
     let mut store = Store::new(engine, host);
     store.set_epoch_deadline(u64::MAX / 2);
     store.set_hostcall_fuel(usize::MAX);

@@ -19,6 +19,7 @@ use wasmtime::{Store, Trap, UpdateDeadline};
 
 use crate::bindings::{self, RequestError, Seed, Settlement, StartInput};
 use crate::bridge::{Host, Stage, Stop};
+use crate::catalog::Catalog;
 use crate::engine::Shared;
 use crate::snapshot::RestoreCursor;
 
@@ -52,6 +53,8 @@ pub(crate) struct TurnResult {
     pub report: Result<TurnReport, Lost>,
     /// The ledger that was lent.
     pub ledger: Box<Ledger>,
+    /// Whether the guest was told what a server says about itself.
+    pub has_read_remote_text: bool,
 }
 
 impl Instance {
@@ -64,10 +67,10 @@ impl Instance {
         engine: &Arc<Shared>,
         limits: &Limits,
         cancelled: &Arc<AtomicBool>,
-        replay_safe_tools: &Arc<[bool]>,
+        catalog: &Catalog,
         permit: OwnedSemaphorePermit,
     ) -> Result<Self, Lost> {
-        let host = Host::new(limits, cancelled.clone(), replay_safe_tools.clone());
+        let host = Host::new(limits, cancelled.clone(), catalog.clone());
         let mut store = Store::new(&engine.wasmtime, host);
         store.limiter(|host| host);
         store.set_epoch_deadline(1);
@@ -88,6 +91,30 @@ impl Instance {
         Ok(Self { store, instance, settle, value_bytes_max, memory_bytes_max, engine: engine.clone(), _permit: permit })
     }
 
+    /// Installs the tools of this instance's catalog. Only in an instance that never ran.
+    ///
+    /// # Errors
+    ///
+    /// `out_of_memory` when they don't fit into the cell's memory, else as a turn that trapped.
+    pub fn install(&mut self, deadline: Instant) -> Result<(), Lost> {
+        let host = self.store.data_mut();
+        host.stage = Stage::Live;
+        host.deadline = deadline;
+        let catalog = host.catalog.clone();
+        self.arm(0);
+        let engine = self.engine.clone();
+        let ticking = engine.ticker.tick();
+        let installed = self.call::<(Vec<&str>, Vec<bindings::Server<'_>>), (Result<(), ()>,)>(
+            &engine.exports.install,
+            catalog.0.to_install(),
+        );
+        drop(ticking);
+        match installed? {
+            (Ok(()),) => Ok(()),
+            (Err(()),) => Err(no_room_for_tools(&catalog)),
+        }
+    }
+
     /// Runs the first turn.
     pub fn start(&mut self, input: StartInput, context: TurnContext) -> TurnResult {
         let exports = &self.engine.exports;
@@ -96,6 +123,7 @@ impl Instance {
             Err(error) => TurnResult {
                 report: Err(Lost { kind: Kind::Internal, error: error.to_string() }),
                 ledger: context.ledger,
+                has_read_remote_text: false,
             },
         }
     }
@@ -120,8 +148,9 @@ impl Instance {
             Ok((turn,)) => self.report(turn),
             Err(error) => Err(self.lost(&error)),
         };
-        let ledger = self.store.data_mut().ledger.take().unwrap_or_else(|| Box::new(Ledger::new(0)));
-        TurnResult { report, ledger }
+        let host = self.store.data_mut();
+        let ledger = host.ledger.take().unwrap_or_else(|| Box::new(Ledger::new(0)));
+        TurnResult { report, ledger, has_read_remote_text: host.has_read_remote_text }
     }
 
     /// Before every call: the next tick runs the callback, and one import may copy no more than this.
@@ -282,6 +311,15 @@ fn stopped(stop: Stop) -> Lost {
     }
 }
 
+/// A catalog that is too large for the memory of a cell.
+pub(crate) fn no_room_for_tools(catalog: &Catalog) -> Lost {
+    let error = format!(
+        "InternalError: out of memory: the {} tools of the catalog don't fit into the memory of a cell",
+        catalog.0.entries.len()
+    );
+    Lost { kind: Kind::OutOfMemory, error }
+}
+
 fn violation(what: &str) -> Lost {
     Lost { kind: Kind::ProtocolViolation, error: format!("the guest broke the protocol: {what}") }
 }
@@ -301,7 +339,7 @@ mod tests {
 
     fn fresh(engine: &Arc<Shared>) -> Instance {
         let permit = engine.instances.clone().try_acquire_owned().unwrap();
-        Instance::fresh(engine, &Limits::default(), &Arc::default(), &Arc::default(), permit).unwrap()
+        Instance::fresh(engine, &Limits::default(), &Arc::default(), &Catalog::default(), permit).unwrap()
     }
 
     fn context() -> TurnContext {
@@ -323,14 +361,14 @@ mod tests {
         let input = StartInput {
             source: source.as_bytes().into(),
             file_name: "cell.js".into(),
-            catalog: Arc::default(),
             limits,
             seed: (1, 2, 3, 4),
             started_at: 0,
         };
         let report = instance.start(input, context()).report.unwrap();
         assert!(matches!(report.turn, Turn::Awaiting));
-        let snapshot = instance.image(far_future(), |live| engine.base.delta(live, u64::MAX)).unwrap().unwrap();
+        let snapshot =
+            instance.image(far_future(), |live| engine.base.with(None).delta(live, u64::MAX)).unwrap().unwrap();
         (instance, snapshot)
     }
 
@@ -339,7 +377,7 @@ mod tests {
         let engine = Engine::new(EngineConfig::default()).unwrap().0;
         let (_, snapshot) = parked(&engine);
         let mut instance = fresh(&engine);
-        instance.restore(engine.base.open(snapshot.into()).unwrap()).unwrap();
+        instance.restore(engine.base.with(None).open(snapshot.into()).unwrap()).unwrap();
         let replies = vec![(RequestId { method: Method::Yield, number: 1 }, Reply::Done)];
         let report = instance.settle(replies, Some((5, 6, 7, 8)), context()).report.unwrap();
         let Turn::Finished(value) = report.turn else { panic!("{:?}", report.turn) };
@@ -350,7 +388,7 @@ mod tests {
     fn only_a_fresh_instance_is_restored() {
         let engine = Engine::new(EngineConfig::default()).unwrap().0;
         let (mut used, snapshot) = parked(&engine);
-        let refused = used.restore(engine.base.open(snapshot.into()).unwrap()).unwrap_err();
+        let refused = used.restore(engine.base.with(None).open(snapshot.into()).unwrap()).unwrap_err();
         assert_eq!(refused.kind, Kind::RestoreFailed);
     }
 
@@ -358,16 +396,16 @@ mod tests {
     fn foreign_and_altered_snapshots_are_refused_before_a_byte_is_used() {
         let engine = Engine::new(EngineConfig::default()).unwrap().0;
         let (_, snapshot) = parked(&engine);
-        assert!(engine.base.open(snapshot.clone().into()).is_ok());
+        assert!(engine.base.with(None).open(snapshot.clone().into()).is_ok());
         for place in (0..snapshot.len()).step_by(97) {
             let mut altered = snapshot.clone();
             altered[place] ^= 1 << (place % 8);
-            assert!(engine.base.open(altered.into()).is_err(), "byte {place}");
+            assert!(engine.base.with(None).open(altered.into()).is_err(), "byte {place}");
         }
         let half = snapshot[..snapshot.len() / 2].to_vec();
-        assert!(matches!(engine.base.open(half.into()), Err(Refused::Truncated { .. })));
+        assert!(matches!(engine.base.with(None).open(half.into()), Err(Refused::Truncated { .. })));
         let foreign = crate::snapshot::BaseImage { component: [9; 32], ..engine.base.clone() };
-        assert!(matches!(foreign.open(snapshot.into()), Err(Refused::ForeignComponent)));
+        assert!(matches!(foreign.with(None).open(snapshot.into()), Err(Refused::ForeignComponent)));
     }
 
     #[test]

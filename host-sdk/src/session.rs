@@ -4,11 +4,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use codemode_core::cell::{Lost, Reply};
+use codemode_core::cell::Lost;
 use codemode_core::ids::Owner;
 use codemode_core::input::{self, ExecInput, Refusal};
 use codemode_core::limits::Limits;
@@ -17,13 +17,10 @@ use codemode_core::output::Ledger;
 use serde_json::Value;
 use tokio::runtime::Handle;
 
-use crate::catalog::{Catalog, Diagnostic};
+use crate::catalog::Catalog;
 use crate::drive::{Drive, Reins, drive};
 use crate::engine::Shared;
 use crate::tool::Tool;
-
-/// The tools that the model sees instead of all the others.
-const VISIBLE_TOOLS: [&str; 2] = ["exec", "wait"];
 
 /// The embedder used the API in a way that can't work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -60,6 +57,7 @@ pub struct SessionBuilder {
     limits: Limits,
     owner: Owner,
     tools: Vec<Arc<dyn Tool>>,
+    catalog: Option<Catalog>,
     runtime: Option<Handle>,
     observer: Option<Observer>,
     park_at_every_suspension: bool,
@@ -72,6 +70,7 @@ impl SessionBuilder {
             limits: Limits::default(),
             owner: Owner::default(),
             tools: Vec::new(),
+            catalog: None,
             runtime: None,
             observer: None,
             park_at_every_suspension: false,
@@ -106,6 +105,14 @@ impl SessionBuilder {
         self
     }
 
+    /// Takes this catalog instead of building one; tools that were added otherwise are ignored. Sessions that share a
+    /// catalog share what it takes to install it.
+    #[must_use]
+    pub fn catalog(mut self, catalog: Catalog) -> Self {
+        self.catalog = Some(catalog);
+        self
+    }
+
     /// The runtime that calls of tools run on. Default: the one that the session is built in.
     #[must_use]
     pub fn runtime(mut self, runtime: Handle) -> Self {
@@ -137,19 +144,16 @@ impl SessionBuilder {
             Some(runtime) => runtime,
             None => Handle::try_current().map_err(|_| SessionError::NoRuntime)?,
         };
-        let catalog = Catalog::build(self.tools);
+        let catalog = self.catalog.unwrap_or_else(|| Catalog::new(self.tools));
         Ok(Session(Arc::new(Inner {
             engine: self.engine,
             limits: self.limits,
             owner: self.owner,
-            catalog,
+            current: RwLock::new(Current { catalog, counters: Counters::new() }),
+            turnstile: Arc::default(),
             runtime,
             observer: self.observer,
             park_at_every_suspension: self.park_at_every_suspension,
-            counter_scope: uuid::Uuid::new_v4().simple().to_string(),
-            call_count: AtomicU64::new(0),
-            search_count: AtomicU64::new(0),
-            describe_count: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             cells: Mutex::default(),
         })))
@@ -177,19 +181,63 @@ impl SessionBuilder {
 /// ```
 pub struct Session(Arc<Inner>);
 
+/// The catalog that new cells run with, and what was counted while they did.
+#[derive(Clone)]
+pub(crate) struct Current {
+    pub catalog: Catalog,
+    pub counters: Arc<Counters>,
+}
+
+/// Cumulative for a catalog, and for those that only add to it.
+pub(crate) struct Counters {
+    scope: String,
+    pub calls: AtomicU64,
+    pub searches: AtomicU64,
+    pub descriptions: AtomicU64,
+}
+
+impl Counters {
+    fn new() -> Arc<Self> {
+        let scope = uuid::Uuid::new_v4().simple().to_string();
+        Arc::new(Self { scope, calls: AtomicU64::new(0), searches: AtomicU64::new(0), descriptions: AtomicU64::new(0) })
+    }
+}
+
+impl Current {
+    /// The counters so far.
+    pub fn telemetry(&self) -> Telemetry {
+        Telemetry {
+            catalog_size: self.catalog.0.entries.len() as u64,
+            sources: self.catalog.0.sources.clone(),
+            counter_scope: self.counters.scope.clone(),
+            search_count: self.counters.searches.load(Relaxed),
+            describe_count: self.counters.descriptions.load(Relaxed),
+            call_count: self.counters.calls.load(Relaxed),
+            visible_tools: self.catalog.visible_tools().to_vec(),
+        }
+    }
+}
+
+/// What became of a session's cells when it got another catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CatalogChange {
+    /// Tools were added or described anew. Cells that ran or were parked go on with the tools that they started with.
+    Added,
+    /// Tools were replaced or taken away. Cells that ran were cancelled, parked ones released.
+    Replaced,
+}
+
 /// What a session's cells share.
 pub(crate) struct Inner {
     pub engine: Arc<Shared>,
     pub limits: Limits,
     pub owner: Owner,
-    pub catalog: Catalog,
     pub runtime: Handle,
+    /// A sequential tool holds it alone, any other shares it.
+    pub turnstile: Arc<tokio::sync::RwLock<()>>,
+    current: RwLock<Current>,
     pub park_at_every_suspension: bool,
     observer: Option<Observer>,
-    counter_scope: String,
-    call_count: AtomicU64,
-    search_count: AtomicU64,
-    describe_count: AtomicU64,
     is_closed: AtomicBool,
     cells: Mutex<Vec<Weak<Reins>>>,
 }
@@ -248,8 +296,13 @@ impl Session {
         if self.0.is_closed.load(SeqCst) {
             return Execution::ready(self.0.failed(closed(), false));
         }
-        let cell = Drive::new(self.0.clone(), input);
-        self.0.remember(&cell.reins);
+        let cell = {
+            // Whoever gives the session another catalog sees this cell, or this cell sees that catalog.
+            let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
+            let cell = Drive::new(self.0.clone(), current.clone(), input);
+            self.0.remember(&cell.reins);
+            cell
+        };
         if self.0.is_closed.load(SeqCst) {
             // Closed meanwhile: whoever closed it may have looked before the cell was there.
             cell.reins.cancel();
@@ -293,9 +346,31 @@ impl Session {
         self.0.close();
     }
 
-    /// Tools that the catalog left out.
-    pub fn diagnostics(&self) -> &[Diagnostic] {
-        &self.0.catalog.diagnostics
+    /// The catalog that new cells run with.
+    pub fn catalog(&self) -> Catalog {
+        self.0.current().catalog
+    }
+
+    /// The description of the `exec` tool for the model, as the session's catalog and limits have it now.
+    pub fn exec_description(&self) -> String {
+        self.catalog().exec_description(&self.0.limits)
+    }
+
+    /// Gives the session another catalog. Cells go on when it only adds tools, or describes them in other words; when it
+    /// replaces or takes away any, every cell of the session ends: running ones fail with `aborted`, parked ones are
+    /// released.
+    pub fn set_catalog(&self, catalog: Catalog) -> CatalogChange {
+        let mut current = self.0.current.write().unwrap_or_else(PoisonError::into_inner);
+        let change =
+            if catalog.only_adds_to(&current.catalog) { CatalogChange::Added } else { CatalogChange::Replaced };
+        current.catalog = catalog;
+        if change == CatalogChange::Replaced {
+            current.counters = Counters::new();
+            let (kept, running) = (current.counters.clone(), std::mem::take(&mut *self.0.cells()));
+            drop(current);
+            self.0.end(&running, |cell| !Arc::ptr_eq(&cell.current.counters, &kept));
+        }
+        change
     }
 }
 
@@ -321,11 +396,16 @@ impl Inner {
 
     fn close(self: &Arc<Self>) {
         self.is_closed.store(true, SeqCst);
-        let cells = std::mem::take(&mut *self.cells());
-        for cell in cells.iter().filter_map(Weak::upgrade) {
+        let running = std::mem::take(&mut *self.cells());
+        self.end(&running, |_| true);
+    }
+
+    /// Cancels running cells, and releases those parked ones of the session that `is_meant`.
+    fn end(self: &Arc<Self>, running: &[Weak<Reins>], is_meant: impl Fn(&Drive) -> bool) {
+        for cell in running.iter().filter_map(Weak::upgrade) {
             cell.cancel();
         }
-        let parked = self.engine.parked().take_all(|cell| Arc::ptr_eq(&cell.session, self));
+        let parked = self.engine.parked().take_all(|cell| Arc::ptr_eq(&cell.session, self) && is_meant(cell));
         drop(parked);
     }
 
@@ -336,39 +416,15 @@ impl Inner {
         }
     }
 
-    /// A call of a tool was dispatched.
-    pub fn count_call(&self) {
-        self.call_count.fetch_add(1, Relaxed);
-    }
-
-    /// Searches the catalog; the reply is an array of indexes.
-    pub fn search(&self, query: &str, limit: Option<u64>) -> Reply {
-        self.search_count.fetch_add(1, Relaxed);
+    /// The most hits of a search that asks for `limit`.
+    pub fn search_limit(&self, limit: Option<u64>) -> usize {
         let limit = limit.unwrap_or(self.limits.search_default_limit()).min(self.limits.max_search_limit());
-        reply(&self.catalog.search(query, usize::try_from(limit).unwrap_or(usize::MAX)))
+        usize::try_from(limit).unwrap_or(usize::MAX)
     }
 
-    /// Describes the tool with this index in full.
-    pub fn describe(&self, index: u32) -> Reply {
-        self.describe_count.fetch_add(1, Relaxed);
-        match usize::try_from(index).ok().and_then(|index| self.catalog.entries.get(index)) {
-            Some(entry) => reply(&entry.description()),
-            // The import has checked the index already.
-            None => Reply::Failed { message: String::from("there is no such tool"), code: None },
-        }
-    }
-
-    /// The counters so far.
-    pub fn telemetry(&self) -> Telemetry {
-        Telemetry {
-            catalog_size: self.catalog.entries.len() as u64,
-            sources: self.catalog.sources.clone(),
-            counter_scope: self.counter_scope.clone(),
-            search_count: self.search_count.load(Relaxed),
-            describe_count: self.describe_count.load(Relaxed),
-            call_count: self.call_count.load(Relaxed),
-            visible_tools: VISIBLE_TOOLS.map(str::to_owned).into(),
-        }
+    /// What a cell that begins now runs with.
+    pub fn current(&self) -> Current {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn refused(&self, refusal: Refusal) -> Outcome {
@@ -381,15 +437,11 @@ impl Inner {
         Outcome {
             status: Status::Failed(Failure { kind: lost.kind, error, bridge_dispatch_started }),
             replay_safe: false,
-            telemetry: self.telemetry(),
+            telemetry: self.current().telemetry(),
+            untrusted: None,
             output,
         }
     }
-}
-
-#[expect(clippy::expect_used, reason = "strings, numbers and JSON always serialise")]
-fn reply(value: &impl serde::Serialize) -> Reply {
-    Reply::Value(serde_json::value::to_raw_value(value).expect("it serialises"))
 }
 
 fn closed() -> Lost {

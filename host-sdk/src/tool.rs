@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
+pub use codemode_core::mcp::Operation;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -32,6 +33,18 @@ impl Source {
     }
 }
 
+/// Where a tool can be called from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exposure {
+    /// From cells. The model doesn't see it beside `exec`.
+    #[default]
+    Catalog,
+    /// By the model directly, beside `exec` and `wait`; not from cells.
+    Direct,
+    /// Both.
+    Both,
+}
+
 /// What a tool is.
 ///
 /// ```
@@ -39,7 +52,7 @@ impl Source {
 /// let definition = Definition::new("read_file", "Reads one file.");
 /// assert!(!definition.replay_safe);
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Definition {
     /// Its name. Names that aren't JavaScript identifiers are repaired for the guest.
     pub name: String,
@@ -49,10 +62,23 @@ pub struct Definition {
     pub label: Option<String>,
     /// Where it comes from.
     pub source: Source,
-    /// The JSON Schema of its input, if there is one.
+    /// Who brings a native tool, for instance a plugin. Never shown to a cell or a model; two tools of one name get
+    /// different callable names by it. Default: the embedder.
+    pub owner: Option<String>,
+    /// The server of an MCP tool, which must have one.
+    pub server: Option<String>,
+    /// What an MCP tool does for its server. Default: it is one of the server's tools.
+    pub operation: Operation,
+    /// Where it can be called from. Default: from cells only.
+    pub exposure: Exposure,
+    /// The JSON Schema of its input, if there is one. A native tool is only called with input that it allows. Of an MCP
+    /// tool, defaults at the top are filled in and required parameters asked for; the rest is the server's to check. A
+    /// client's schema is shown and not enforced.
     pub input_schema: Option<Value>,
-    /// The JSON Schema of its output, if there is one.
+    /// The JSON Schema of its output, if there is one. A native tool's output is checked against it.
     pub output_schema: Option<Value>,
+    /// Whether its replies carry data from outside, as those of all MCP tools do: text for the model is wrapped then.
+    pub network: bool,
     /// Whether repeating a call has no effect beyond the first. Default: no.
     pub replay_safe: bool,
     /// Whether it must run alone among the tools of its session. Default: no.
@@ -63,6 +89,34 @@ impl Definition {
     /// A tool with this name and description, and defaults for the rest.
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
         Self { name: name.into(), description: description.into(), ..Self::default() }
+    }
+
+    /// Reads a definition in the shape of MCP's `tools/list`: `name`, `title`, `description`, `inputSchema` and
+    /// `outputSchema`. It is a native tool; set [`Definition::source`] and [`Definition::server`] for one of a server.
+    ///
+    /// # Errors
+    ///
+    /// A [`ToolError`] that says what is wrong when the value is no object, or its `name` no string. Other fields of the
+    /// wrong type are left out.
+    ///
+    /// ```
+    /// use codemode::Definition;
+    /// let tool = Definition::from_json(&serde_json::json!({"name": "add", "inputSchema": {"type": "object"}}))?;
+    /// assert_eq!(tool.name, "add");
+    /// assert!(Definition::from_json(&serde_json::json!(["add"])).is_err());
+    /// # Ok::<(), codemode::ToolError>(())
+    /// ```
+    pub fn from_json(tool: &Value) -> Result<Self, ToolError> {
+        let fields = tool.as_object().ok_or_else(|| ToolError::new("the definition isn't an object"))?;
+        let text = |key: &str| fields.get(key).and_then(Value::as_str);
+        let name = text("name").ok_or_else(|| ToolError::new("the definition has no `name` that is a string"))?;
+        let schema = |key: &str| fields.get(key).filter(|schema| !schema.is_null()).cloned();
+        Ok(Self {
+            label: text("title").map(str::to_owned),
+            input_schema: schema("inputSchema"),
+            output_schema: schema("outputSchema"),
+            ..Self::new(name, text("description").unwrap_or_default())
+        })
     }
 }
 

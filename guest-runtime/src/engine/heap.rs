@@ -18,6 +18,7 @@ unsafe extern "C" {
 const ZEROED_WHEN_FREED_BYTES: usize = 16 * 1024;
 
 static USED: AtomicUsize = AtomicUsize::new(0);
+static BASE: AtomicUsize = AtomicUsize::new(0);
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 static LIMIT_HIT: AtomicBool = AtomicBool::new(false);
 
@@ -26,9 +27,14 @@ pub fn set_limit(bytes: usize) {
     LIMIT.store(bytes, Relaxed);
 }
 
-/// Bytes that the engine holds.
+/// Takes what the engine holds now as what every cell starts with.
+pub fn note_base() {
+    BASE.store(USED.load(Relaxed), Relaxed);
+}
+
+/// Bytes that the engine holds beyond what it started with.
 pub fn used() -> usize {
-    USED.load(Relaxed)
+    USED.load(Relaxed).saturating_sub(BASE.load(Relaxed))
 }
 
 /// Whether an allocation was ever refused. A cell may catch that and go on, so this alone decides nothing.

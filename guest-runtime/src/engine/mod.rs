@@ -2,6 +2,7 @@
 //! the rest of the guest is safe Rust. What a cell is and which globals it sees live elsewhere.
 #![expect(unsafe_code, reason = "QuickJS is a C library; this folder is its one safe face")]
 
+pub mod handle;
 pub mod heap;
 mod primordials;
 mod value;
@@ -66,6 +67,7 @@ pub fn build() {
         q::JS_SetHostPromiseRejectionTracker(runtime(), Some(track_rejection), ptr::null_mut());
     }
     value::register_classes();
+    handle::register();
 }
 
 /// Lets the host stop the engine from now on. While the base state is built there is no host to ask.
@@ -227,6 +229,7 @@ pub fn promise_state(promise: &Value) -> PromiseState {
 pub struct Call<'a> {
     this: q::JSValue,
     arguments: &'a [q::JSValue],
+    bound: q::JSValue,
 }
 
 impl Call<'_> {
@@ -238,6 +241,11 @@ impl Call<'_> {
     /// The argument at `index`; `undefined` when there is none.
     pub fn argument(&self, index: usize) -> Value {
         self.arguments.get(index).map_or_else(Value::undefined, |raw| unsafe { Value::borrowed(*raw) })
+    }
+
+    /// What the function was bound to; `undefined` unless it is a bound one.
+    pub fn bound(&self) -> Value {
+        unsafe { Value::borrowed(self.bound) }
     }
 
     /// How many arguments there are.
@@ -264,16 +272,37 @@ pub fn native_function(name: &CStr, length: c_int, index: i32) -> Value {
     }
 }
 
+/// As [`native_function`], with a value that calls find in [`Call::bound`].
+pub fn bound_function(name: &CStr, length: c_int, index: i32, bound: &Value) -> Result<Value> {
+    let mut data = [bound.raw()];
+    let function = Some(call_bound as unsafe extern "C" fn(_, _, _, _, _, _) -> _);
+    unsafe {
+        Value::owned(q::JS_NewCFunctionData2(context(), function, name.as_ptr(), length, index, 1, data.as_mut_ptr()))
+    }
+}
+
 unsafe extern "C" fn call_native(
-    _: *mut q::JSContext,
+    context: *mut q::JSContext,
     this: q::JSValueConst,
     count: c_int,
     arguments: *mut q::JSValueConst,
     magic: c_int,
 ) -> q::JSValue {
+    let mut bound = q::JS_UNDEFINED;
+    unsafe { call_bound(context, this, count, arguments, magic, &raw mut bound) }
+}
+
+unsafe extern "C" fn call_bound(
+    _: *mut q::JSContext,
+    this: q::JSValueConst,
+    count: c_int,
+    arguments: *mut q::JSValueConst,
+    magic: c_int,
+    bound: *mut q::JSValueConst,
+) -> q::JSValue {
     let count = usize::try_from(count).unwrap_or(0);
     let arguments = if count == 0 { &[] } else { unsafe { core::slice::from_raw_parts(arguments, count) } };
-    let call = Call { this, arguments };
+    let call = Call { this, arguments, bound: unsafe { *bound } };
     let native = usize::try_from(magic).ok().and_then(|index| crate::natives::TABLE.get(index));
     match native.map(|native| (native.run)(&call, native.magic)) {
         Some(Ok(value)) => value.into_raw(),

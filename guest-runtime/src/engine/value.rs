@@ -3,12 +3,12 @@
 #![expect(unsafe_code, reason = "wraps raw engine values; see the module above")]
 
 use core::cell::OnceCell;
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::c_int;
 use core::ptr;
 
 use javy::quickjs::qjs as q;
 
-use super::{Result, Thrown, context, runtime, size};
+use super::{Result, Thrown, context, size};
 
 /// A value that the guest's heap keeps alive as long as this lives.
 pub struct Value(q::JSValue);
@@ -102,6 +102,15 @@ impl Key {
     /// The key of an array element.
     pub fn element(index: u32) -> Self {
         Self(unsafe { q::JS_NewAtomUInt32(context(), index) })
+    }
+
+    /// Whether it is this key of the engine.
+    pub(super) fn is(&self, raw: q::JSAtom) -> bool {
+        self.0 == raw
+    }
+
+    pub(super) fn raw(&self) -> q::JSAtom {
+        self.0
     }
 
     /// The key as a string value.
@@ -208,11 +217,9 @@ impl Value {
         Self(unsafe { q::JS_GetGlobalObject(context()) })
     }
 
-    /// A tool handle: a function whose identity the guest can't forge.
-    pub fn handle(tool: u32) -> Result<Self> {
-        let made = unsafe { Self::owned(q::JS_NewObjectClass(context(), handle_class()))? };
-        unsafe { q::JS_SetOpaque(made.0, ptr::without_provenance_mut::<c_void>(tool as usize)) };
-        Ok(made)
+    /// An empty object without a prototype.
+    pub fn bare_object() -> Result<Self> {
+        unsafe { Self::owned(q::JS_NewObjectProto(context(), q::JS_NULL)) }
     }
 
     /// What the value is.
@@ -309,10 +316,7 @@ impl Value {
 
     /// The index of the tool whose handle this is.
     pub fn handle_index(&self) -> Option<u32> {
-        if unsafe { q::JS_GetClassID(self.0) } != handle_class() {
-            return None;
-        }
-        u32::try_from(unsafe { q::JS_GetOpaque(self.0, handle_class()) }.addr()).ok()
+        super::handle::index_of(self)
     }
 
     /// Calls `visit` with the text in UTF-8, lone surrogates replaced by U+FFFD. Numbers, BigInts and strings only:
@@ -625,14 +629,9 @@ struct Once<T>(OnceCell<T>);
 unsafe impl<T> Sync for Once<T> {}
 
 static BOXED: Once<BoxedClasses> = Once(OnceCell::new());
-static HANDLE: Once<q::JSClassID> = Once(OnceCell::new());
 
 fn boxed_classes() -> Option<&'static BoxedClasses> {
     BOXED.0.get()
-}
-
-fn handle_class() -> q::JSClassID {
-    HANDLE.0.get().copied().unwrap_or_default()
 }
 
 #[expect(clippy::expect_used, reason = "runs while the component is built, never in a cell")]
@@ -648,38 +647,4 @@ pub(super) fn register_classes() {
         dom_exception: id_of("new DOMException()"),
     };
     assert!(BOXED.0.set(classes).is_ok(), "the engine is built once");
-
-    let mut id = 0;
-    unsafe { q::JS_NewClassID(runtime(), &raw mut id) };
-    let definition = q::JSClassDef {
-        class_name: HANDLE_CLASS_NAME.as_ptr(),
-        finalizer: None,
-        gc_mark: None,
-        call: Some(call_handle),
-        exotic: ptr::null_mut(),
-    };
-    unsafe {
-        q::JS_NewClass(runtime(), id, &raw const definition);
-        q::JS_SetClassProto(context(), id, q::JS_GetFunctionProto(context()));
-    }
-    assert!(HANDLE.0.set(id).is_ok(), "the engine is built once");
-}
-
-const HANDLE_CLASS_NAME: &CStr = c"Function";
-
-unsafe extern "C" fn call_handle(
-    _: *mut q::JSContext,
-    function: q::JSValueConst,
-    _this: q::JSValueConst,
-    count: c_int,
-    arguments: *mut q::JSValueConst,
-    _flags: c_int,
-) -> q::JSValue {
-    let tool = unsafe { Value::borrowed(function) }.handle_index();
-    let argument = if count > 0 { unsafe { Value::borrowed(*arguments) } } else { Value::undefined() };
-    match tool.map(|tool| crate::natives::call_tool(tool, &argument)) {
-        Some(Ok(value)) => value.into_raw(),
-        Some(Err(Thrown)) => q::JS_EXCEPTION,
-        None => q::JS_UNDEFINED,
-    }
 }

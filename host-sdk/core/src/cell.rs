@@ -268,7 +268,8 @@ impl Cell {
         }
         self.frontier = requests;
         self.frontier.retain(|request| !(request.id.method == Method::Sleep && cleared.contains(&request.id.number)));
-        if !self.frontier.is_empty() && !self.has_slot {
+        let needs_slot = |request: &Request| !matches!(request.payload, Payload::Refused { .. });
+        if self.frontier.iter().any(needs_slot) && !self.has_slot {
             self.phase = Phase::TakingSlot;
             actions.push(Action::TakeSlot);
             return actions;
@@ -354,20 +355,12 @@ impl Cell {
             self.requests.insert(id, entry);
             return;
         }
-        if matches!(request.payload, Payload::Oversized) || self.argument_bytes + bytes > self.inbox_bytes_max {
+        if let Some(refusal) = self.refusal(&mut request.payload) {
             entry.standing = Standing::Replied;
             entry.bytes = 0;
             self.requests.insert(id, entry);
-            self.replies.push_back((
-                id,
-                Reply::Failed {
-                    message: format!(
-                        "the arguments of all pending calls together may have {} bytes; await some calls first",
-                        self.inbox_bytes_max
-                    ),
-                    code: Some("invalid_input"),
-                },
-            ));
+            self.reply_bytes += refusal.bytes();
+            self.replies.push_back((id, refusal));
             return;
         }
         self.argument_bytes += bytes;
@@ -381,6 +374,21 @@ impl Cell {
             self.requests.insert(id, entry);
             self.queue.push_back(id);
         }
+    }
+
+    /// The reply to a request that is never dispatched.
+    fn refusal(&self, payload: &mut Payload) -> Option<Reply> {
+        if let Payload::Refused { message, code } = payload {
+            return Some(Reply::Failed { message: std::mem::take(message), code: Some(code) });
+        }
+        let is_oversized = matches!(payload, Payload::Oversized);
+        (is_oversized || self.argument_bytes + payload.bytes() > self.inbox_bytes_max).then(|| Reply::Failed {
+            message: format!(
+                "the arguments of all pending calls together may have {} bytes; await some calls first",
+                self.inbox_bytes_max
+            ),
+            code: Some("invalid_input"),
+        })
     }
 
     fn refill(&mut self, actions: &mut Vec<Action>) {

@@ -224,7 +224,7 @@ fn object(fields: &Map<String, Value>, bounds: Bounds, level: usize) -> Hint {
             properties.get(name).map_or_else(|| Hint::partial(UNKNOWN), |value| render(value, bounds, level + 1));
         is_complete &= value.is_complete;
         let mark = if required.contains(&name.as_str()) { "" } else { "?" };
-        parts.push(format!("{}{mark}: {}", key(name), value.text));
+        parts.push(format!("{}{mark}: {}", property_name(name), value.text));
     }
     if is_cut {
         parts.push(String::from("..."));
@@ -234,7 +234,7 @@ fn object(fields: &Map<String, Value>, bounds: Bounds, level: usize) -> Hint {
 }
 
 /// The name as it is when it is an identifier, else quoted.
-fn key(name: &str) -> String {
+pub(crate) fn property_name(name: &str) -> String {
     let is_start = |letter: char| letter.is_ascii_alphabetic() || matches!(letter, '_' | '$');
     let is_identifier =
         name.starts_with(is_start) && name.chars().all(|letter| is_start(letter) || letter.is_ascii_digit());

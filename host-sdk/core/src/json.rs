@@ -1,5 +1,7 @@
 //! Checks on JSON text that a hostile guest passes: syntax without recursion, and how deeply it is nested.
 
+use serde::Deserialize as _;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::limits;
@@ -27,6 +29,25 @@ pub fn check(text: &[u8]) -> Result<&RawValue, Rejected> {
         return Err(Rejected::TooDeep);
     }
     Ok(value)
+}
+
+/// The value of a JSON text.
+///
+/// # Errors
+///
+/// [`Rejected::TooDeep`]; parsing it would use too much stack.
+///
+/// ```
+/// let text = serde_json::value::RawValue::from_string("[1]".into()).unwrap();
+/// assert_eq!(codemode_core::json::parse(&text), Ok(serde_json::json!([1])));
+/// ```
+pub fn parse(text: &RawValue) -> Result<Value, Rejected> {
+    if depth(text.get()) > limits::fixed(&limits::JSON_DEPTH) {
+        return Err(Rejected::TooDeep);
+    }
+    let mut parser = serde_json::Deserializer::from_str(text.get());
+    parser.disable_recursion_limit();
+    Value::deserialize(&mut parser).map_err(|_| Rejected::Malformed)
 }
 
 /// How many containers are open at once in valid JSON.

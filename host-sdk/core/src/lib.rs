@@ -7,14 +7,18 @@
 
 pub mod budget;
 pub mod cell;
+pub mod declarations;
 pub mod envelope;
 pub mod hints;
 pub mod ids;
 pub mod input;
 pub mod json;
 pub mod limits;
+pub mod mcp;
 pub mod names;
 pub mod outcome;
 pub mod output;
+pub mod quick_index;
 pub mod search;
 pub mod slots;
+pub mod untrusted;

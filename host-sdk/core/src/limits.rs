@@ -77,6 +77,9 @@ rows! {
     /// The arguments of one call.
     ARGUMENT_BYTES = "argumentBytes", "bytes of JSON", MIB, MIB, MIB, "guest, and the import",
         "that call is rejected with `invalid_input`";
+    /// A search query, a path, or a name that is looked up.
+    LOOKUP_BYTES = "lookupBytes", "bytes of UTF-8", 4 * KIB, 4 * KIB, 4 * KIB, "guest, and the import",
+        "the text is cut; past the guest it is a `protocol_violation`";
     /// Containers nested in each other in a value, in arguments or in a `json` entry.
     JSON_DEPTH = "jsonDepth", "containers", 1_000, 1_000, 1_000, "the guest's adapter, and every import",
         "a value fails with `value_too_deep`, arguments reject their call; past the guest it is a `protocol_violation`";

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 
 /// Words of the language that can't be identifiers in a cell.
-const RESERVED_WORDS: &[&str] = &[
+pub const RESERVED_WORDS: &[&str] = &[
     "await",
     "break",
     "case",

@@ -1,11 +1,14 @@
 //! What `exec` and `wait` return: one union, and the closed lists of codes, kinds and phases. It serialises to the JSON
 //! that the model reads.
 
+use std::borrow::Cow;
+
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::ids::{RequestId, RunId};
+use crate::{output, untrusted};
 
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
@@ -262,7 +265,7 @@ pub struct SourceCounts {
 }
 
 /// The result of `exec` or `wait`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Outcome {
     /// How it ended.
     pub status: Status,
@@ -272,10 +275,12 @@ pub struct Outcome {
     pub telemetry: Telemetry,
     /// What the cell emitted and the caller hasn't seen: an array.
     pub output: Box<RawValue>,
+    /// Set when the result carries data from outside: sixteen hexadecimal digits that mark it in [`Outcome::text`].
+    pub untrusted: Option<String>,
 }
 
 /// How a call ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Status {
     /// The cell is done.
     Completed {
@@ -309,7 +314,50 @@ pub struct Failure {
 }
 
 impl Outcome {
-    /// The compact JSON that the model reads.
+    /// The text that the model reads: the compact JSON, wrapped as untrusted data when it carries data from outside (B 13).
+    /// A wrapped text has at most [`untrusted::CHARS_MAX`] characters besides its wrapper: output and value are cut for
+    /// that, and the rest stays whole.
+    pub fn text(&self) -> String {
+        let Some(id) = &self.untrusted else { return self.to_json() };
+        let mut chars_max = untrusted::CHARS_MAX;
+        loop {
+            let text = untrusted::sanitize(&self.fitted(chars_max).to_json());
+            // What is removed may leave more than it was. Envelopes alone are far below a quarter of the limit.
+            if text.chars().count() <= untrusted::CHARS_MAX || chars_max < untrusted::CHARS_MAX / 4 {
+                return untrusted::wrap(&text, id);
+            }
+            chars_max /= 2;
+        }
+    }
+
+    /// The same outcome with at most this many bytes of JSON, as far as cutting output, value and error can do it.
+    fn fitted(&self, bytes_max: usize) -> Cow<'_, Self> {
+        let whole = self.to_json().len();
+        if whole <= bytes_max {
+            return Cow::Borrowed(self);
+        }
+        let mut fitted = self.clone();
+        let output_bytes = self.output.get().len();
+        let body_bytes = match &self.status {
+            Status::Completed { value } => value.get().len(),
+            Status::Failed(failure) => failure.error.len(),
+            Status::Waiting { .. } => 0,
+        };
+        let room = bytes_max.saturating_sub(whole - output_bytes - body_bytes);
+        let body_max = room.saturating_sub(output_bytes.min(room / 2));
+        match &mut fitted.status {
+            Status::Completed { value } if body_bytes > body_max => *value = output::cut_value(value, body_max as u64),
+            Status::Failed(failure) => failure.error = output::cut_error(&failure.error, body_max as u64),
+            Status::Completed { .. } | Status::Waiting { .. } => {}
+        }
+        let output_max = room.saturating_sub(body_bytes.min(body_max));
+        if output_bytes > output_max {
+            fitted.output = output::cut_output(&self.output, output_max as u64);
+        }
+        Cow::Owned(fitted)
+    }
+
+    /// The whole result as compact JSON, for programs.
     ///
     /// # Panics
     ///
@@ -369,6 +417,7 @@ mod tests {
             status,
             replay_safe: false,
             telemetry: Telemetry::default(),
+            untrusted: None,
             output: RawValue::from_string("[]".into()).unwrap(),
         }
     }
@@ -382,6 +431,28 @@ mod tests {
         assert_eq!(json["failurePhase"], "guest");
         assert_eq!(json["output"], serde_json::json!([]));
         assert_eq!(json["error"], "nothing");
+    }
+
+    #[test]
+    fn data_from_outside_is_wrapped_and_cut_to_its_limit() {
+        let value = |text: String| RawValue::from_string(serde_json::to_string(&text).unwrap()).unwrap();
+        let plain = outcome(Status::Completed { value: value("x".into()) });
+        assert_eq!(plain.text(), plain.to_json());
+        for body in ["y".repeat(untrusted::CHARS_MAX), "<|im_end|>".repeat(4_000), "\u{1}".repeat(9_000)] {
+            let completed = Status::Completed { value: value(body.clone()) };
+            let failed = Failure { kind: Kind::Stalled, error: body.clone(), bridge_dispatch_started: true };
+            for status in [completed, Status::Failed(failed)] {
+                let output = RawValue::from_string(format!("[{}]", value(body.clone()))).unwrap();
+                let outcome = Outcome { untrusted: Some("0".repeat(16)), output, ..outcome(status) };
+                let text = outcome.text();
+                let (_, inside) = text.split_once("\n---\n").unwrap();
+                let (inside, _) = inside.rsplit_once("\n<<<").unwrap();
+                assert!(inside.chars().count() <= untrusted::CHARS_MAX, "{}", inside.chars().count());
+                let json: serde_json::Value = serde_json::from_str(inside).unwrap();
+                assert!(json["output"][0]["truncated"].as_bool().unwrap(), "{json}");
+                assert!(json["value"]["truncated"].is_boolean() || json["error"].is_string(), "{json}");
+            }
+        }
     }
 
     #[test]

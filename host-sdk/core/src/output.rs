@@ -143,6 +143,18 @@ impl Ledger {
     }
 }
 
+/// A value as a truncation marker of at most `bytes_max` bytes, for a result that has to become shorter.
+pub(crate) fn cut_value(value: &RawValue, bytes_max: u64) -> Box<RawValue> {
+    raw(marker("", VALUE_GUIDANCE, value.get(), length(value.get()), bytes_max))
+}
+
+/// An array of entries as one that holds a truncation marker only.
+pub(crate) fn cut_output(output: &RawValue, bytes_max: u64) -> Box<RawValue> {
+    let bytes_max = bytes_max.saturating_sub(EMPTY_BYTES);
+    let marker = marker(r#""type":"truncated","#, OUTPUT_GUIDANCE, output.get(), length(output.get()), bytes_max);
+    raw(format!("[{marker}]"))
+}
+
 fn empty() -> Box<RawValue> {
     raw(String::from("[]"))
 }
@@ -215,7 +227,8 @@ fn marker(first: &str, guidance: &str, text: &str, original_bytes: u64, bytes_ma
     with(original_bytes - length(prefix), prefix)
 }
 
-fn cut_error(error: &str, bytes_max: u64) -> String {
+/// An error of at most `bytes_max` bytes of JSON.
+pub(crate) fn cut_error(error: &str, bytes_max: u64) -> String {
     if json_string_bytes(error) <= bytes_max {
         return error.to_owned();
     }

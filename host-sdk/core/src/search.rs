@@ -1,7 +1,8 @@
 //! Finding tools by words: Okapi BM25 over names, labels, descriptions and parameters, with light stemming and a few
 //! synonyms (B 6). Host ids are no part of it: a query must never match by where a tool comes from.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
 
@@ -15,7 +16,7 @@ const PARAMETER_LEVELS: usize = 4;
 /// What is searched of one tool.
 #[derive(Debug, Clone, Copy)]
 pub struct Document<'a> {
-    /// The name that the guest calls.
+    /// The name that the guest calls; for a tool of a server the whole path, `MCP.github.createIssue`.
     pub callable_name: &'a str,
     /// The tool's own name.
     pub tool_name: &'a str,
@@ -25,106 +26,172 @@ pub struct Document<'a> {
     pub description: &'a str,
     /// Its input schema, when it is trusted to be searched.
     pub input_schema: Option<&'a Value>,
+    /// Whether it is a tool of a server.
+    pub is_member: bool,
 }
 
 /// An index over the tools of one catalog.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Index {
     documents: Vec<Entry>,
-    /// In how many documents each word stands.
-    spread: BTreeMap<String, u64>,
+    /// Where each word stands, and how often.
+    postings: HashMap<String, Vec<(usize, u64)>>,
     average_length: f64,
+    names: Names,
 }
 
 #[derive(Debug)]
 struct Entry {
     callable_name: String,
-    tool_name: String,
-    words: BTreeMap<String, u64>,
     length: f64,
+}
+
+/// Names that find their tool directly, each kind for itself. Of equal names the first tool has it.
+#[derive(Debug, Default)]
+struct Names {
+    members: HashMap<String, usize>,
+    members_any_case: HashMap<String, usize>,
+    callable: HashMap<String, usize>,
+    tools: HashMap<String, usize>,
+    any_case: HashMap<String, usize>,
+}
+
+impl Names {
+    fn add(&mut self, document: &Document<'_>, place: usize) {
+        let (callable, tool) = (document.callable_name, document.tool_name);
+        if document.is_member {
+            self.members.entry(callable.to_owned()).or_insert(place);
+            self.members_any_case.entry(callable.to_lowercase()).or_insert(place);
+            return;
+        }
+        self.callable.entry(callable.to_owned()).or_insert(place);
+        self.tools.entry(tool.to_owned()).or_insert(place);
+        for name in [callable, tool] {
+            self.any_case.entry(name.to_lowercase()).or_insert(place);
+        }
+    }
+
+    /// The same case before another; among globals the callable name before the tool's own.
+    fn member(&self, query: &str) -> Option<usize> {
+        self.members.get(query).or_else(|| self.members_any_case.get(&query.to_lowercase())).copied()
+    }
+
+    fn global(&self, query: &str) -> Option<usize> {
+        let exact = self.callable.get(query).or_else(|| self.tools.get(query));
+        exact.or_else(|| self.any_case.get(&query.to_lowercase())).copied()
+    }
 }
 
 impl Index {
     /// Indexes these tools; results are their places in this list.
     pub fn build<'a>(documents: impl IntoIterator<Item = Document<'a>>) -> Self {
-        let documents: Vec<Entry> = documents.into_iter().map(Entry::new).collect();
-        let mut spread = BTreeMap::new();
-        for word in documents.iter().flat_map(|document| document.words.keys()) {
-            *spread.entry(word.clone()).or_insert(0) += 1;
+        let mut index = Self::default();
+        for (place, document) in documents.into_iter().enumerate() {
+            index.names.add(&document, place);
+            let mut words: HashMap<String, u64> = HashMap::new();
+            let mut length = 0;
+            for word in stems(&text_of(&document)) {
+                *words.entry(word).or_insert(0) += 1;
+                length += 1;
+            }
+            for (word, count) in words {
+                index.postings.entry(word).or_default().push((place, count));
+            }
+            index.documents.push(Entry { callable_name: document.callable_name.to_owned(), length: precise(length) });
         }
-        let total: f64 = documents.iter().map(|document| document.length).sum();
-        let average_length = total / precise(documents.len().max(1) as u64);
-        Self { documents, spread, average_length }
+        let total: f64 = index.documents.iter().map(|document| document.length).sum();
+        index.average_length = total / precise(index.documents.len().max(1) as u64);
+        index
     }
 
-    /// The best `limit` tools for a query, best first. A query that is a tool's exact name gives that tool alone.
+    /// The best `limit` tools for a query, best first. A query that is the exact name of a global gives that tool alone;
+    /// one that is the path of a server's tool gives that tool first.
     pub fn search(&self, query: &str, limit: usize) -> Vec<usize> {
-        if let Some(exact) = self.exact(query.trim()) {
+        let name = query.trim();
+        let first = self.names.member(name);
+        if first.is_none()
+            && let Some(exact) = self.names.global(name)
+        {
             return vec![exact];
         }
+        let mut hits = self.hits(query);
+        hits.retain(|hit| Some(hit.place) != first);
+        let wanted = limit.saturating_sub(usize::from(first.is_some()));
+        if wanted < hits.len() && wanted > 0 {
+            hits.select_nth_unstable_by(wanted - 1, |a, b| self.order(a, b));
+        }
+        hits.truncate(wanted);
+        hits.sort_by(|a, b| self.order(a, b));
+        first.into_iter().chain(hits.into_iter().map(|hit| hit.place)).take(limit).collect()
+    }
+
+    fn hits(&self, query: &str) -> Vec<Hit> {
         let typed = stems(query);
-        let weights = weighted(&typed, query);
-        let mut hits: Vec<(bool, f64, usize)> = self
-            .documents
-            .iter()
-            .enumerate()
-            .filter_map(|(place, document)| {
-                let score: f64 = weights.iter().map(|(word, weight)| weight * self.score(document, word)).sum();
-                let is_literal = typed.iter().any(|word| document.words.contains_key(word));
-                (score > 0.0).then_some((is_literal, score, place))
-            })
-            .collect();
-        let name = |place: usize| self.documents.get(place).map(|document| document.callable_name.as_str());
-        hits.sort_by(|(literal_a, score_a, a), (literal_b, score_b, b)| {
-            literal_b.cmp(literal_a).then(score_b.total_cmp(score_a)).then_with(|| name(*a).cmp(&name(*b)))
-        });
-        hits.into_iter().take(limit).map(|(_, _, place)| place).collect()
+        let mut scores = vec![0.0; self.documents.len()];
+        let mut is_literal = vec![false; self.documents.len()];
+        let mut places = Vec::new();
+        for (word, weight) in weighted(&typed, query) {
+            let Some(postings) = self.postings.get(&word) else { continue };
+            let is_typed = typed.contains(&word);
+            let rarity = self.rarity(postings.len());
+            for (place, count) in postings {
+                let (Some(score), Some(literal)) = (scores.get_mut(*place), is_literal.get_mut(*place)) else {
+                    continue;
+                };
+                if *score == 0.0 {
+                    places.push(*place);
+                }
+                *score += weight * rarity * self.frequency(*place, *count);
+                *literal |= is_typed;
+            }
+        }
+        let hit = |place: usize| {
+            let score = scores.get(place).copied().unwrap_or(0.0);
+            Hit { place, score, is_literal: is_literal.get(place).copied().unwrap_or(false) }
+        };
+        places.into_iter().map(hit).collect()
     }
 
-    /// Callable name before tool name, the same case before another.
-    fn exact(&self, query: &str) -> Option<usize> {
-        let find = |matches: &dyn Fn(&Entry) -> bool| self.documents.iter().position(matches);
-        find(&|entry| entry.callable_name == query)
-            .or_else(|| find(&|entry| entry.tool_name == query))
-            .or_else(|| find(&|entry| entry.callable_name.eq_ignore_ascii_case(query)))
-            .or_else(|| find(&|entry| entry.tool_name.eq_ignore_ascii_case(query)))
+    /// Words that the caller typed before words that may be meant, then the score, then the name.
+    fn order(&self, a: &Hit, b: &Hit) -> Ordering {
+        let name = |hit: &Hit| self.documents.get(hit.place).map(|document| document.callable_name.as_str());
+        b.is_literal
+            .cmp(&a.is_literal)
+            .then(b.score.total_cmp(&a.score))
+            .then_with(|| name(a).cmp(&name(b)))
+            .then(a.place.cmp(&b.place))
     }
 
-    fn score(&self, document: &Entry, word: &str) -> f64 {
-        let Some(count) = document.words.get(word) else { return 0.0 };
-        let count = precise(*count);
-        let spread = precise(self.spread.get(word).copied().unwrap_or(0));
-        let rarity = (1.0 + (precise(self.documents.len() as u64) - spread + 0.5) / (spread + 0.5)).ln();
-        let length = 1.0 - B + B * document.length / self.average_length.max(1.0);
-        rarity * count * (K1 + 1.0) / (count + K1 * length)
+    fn rarity(&self, spread: usize) -> f64 {
+        let (all, spread) = (precise(self.documents.len() as u64), precise(spread as u64));
+        (1.0 + (all - spread + 0.5) / (spread + 0.5)).ln()
     }
+
+    fn frequency(&self, place: usize, count: u64) -> f64 {
+        let count = precise(count);
+        let length = self.documents.get(place).map_or(0.0, |document| document.length);
+        let length = 1.0 - B + B * length / self.average_length.max(1.0);
+        count * (K1 + 1.0) / (count + K1 * length)
+    }
+}
+
+struct Hit {
+    place: usize,
+    score: f64,
+    is_literal: bool,
+}
+
+fn text_of(document: &Document<'_>) -> String {
+    let mut text = format!("{} {} {}", document.tool_name, document.label.unwrap_or_default(), document.description);
+    if let Some(schema) = document.input_schema {
+        push_parameters(&mut text, schema, 1);
+    }
+    text
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of words and tools are far below 2^53")]
 fn precise(count: u64) -> f64 {
     count as f64
-}
-
-impl Entry {
-    fn new(document: Document<'_>) -> Self {
-        let mut text =
-            format!("{} {} {}", document.tool_name, document.label.unwrap_or_default(), document.description);
-        if let Some(schema) = document.input_schema {
-            push_parameters(&mut text, schema, 1);
-        }
-        let mut words = BTreeMap::new();
-        let mut length = 0;
-        for word in stems(&text) {
-            *words.entry(word).or_insert(0) += 1;
-            length += 1;
-        }
-        Self {
-            callable_name: document.callable_name.to_owned(),
-            tool_name: document.tool_name.to_owned(),
-            words,
-            length: precise(length),
-        }
-    }
 }
 
 /// Adds names and descriptions of parameters. Recursion is bounded by `PARAMETER_LEVELS`.
@@ -300,6 +367,7 @@ mod tests {
             label: None,
             description,
             input_schema: None,
+            is_member: name.starts_with("MCP."),
         }));
         let found: Vec<&str> = index.search(query, 8).into_iter().map(|place| tools[place].0).collect();
         assert_eq!(found, expected, "{query}");
@@ -327,6 +395,14 @@ mod tests {
         check(&[("report", "x"), ("report_daily", "report every day")], "report", &["report"]);
         check(&[("Report", "x"), ("report", "y")], " report ", &["report"]);
         check(&[("Report", "x")], "report", &["Report"]);
+    }
+
+    #[test]
+    fn the_path_of_a_member_comes_first_and_others_follow() {
+        let tools = [("MCP.github.createIssue", "opens one"), ("create_issue", "GitHub"), ("x", "mcp")];
+        check(&tools, "MCP.github.createIssue", &["MCP.github.createIssue", "create_issue", "x"]);
+        check(&tools, "mcp.github.createissue", &["MCP.github.createIssue", "x", "create_issue"]);
+        check(&tools, "create_issue", &["create_issue"]);
     }
 
     #[test]

@@ -3,9 +3,12 @@
 
 pub(crate) mod store;
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use codemode_core::envelope::{Digest, Refused, Snapshot, Writer};
+use sha2::{Digest as _, Sha256};
 
 /// What pages are compared by. A parked cell consists of whole ones.
 const PAGE_BYTES: usize = 4_096;
@@ -22,35 +25,9 @@ pub(crate) struct BaseImage {
 }
 
 impl BaseImage {
-    /// The snapshot of a live image: what differs from this base. `None` when it is longer than `bytes_max`.
-    pub fn delta(&self, live: &[u8], bytes_max: u64) -> Option<Vec<u8>> {
-        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-        let mut writer = Writer::new(self.component, u64::from(self.address) + live.len() as u64);
-        let mut run = 0..0;
-        for (page, content) in live.chunks(PAGE_BYTES).enumerate() {
-            let start = page * PAGE_BYTES;
-            if self.holds(start, content) {
-                continue;
-            }
-            if run.end != start {
-                self.flush(&mut writer, live, run);
-                run = start..start;
-            }
-            run.end += content.len();
-            if writer.len() + run.len() > bytes_max {
-                return None;
-            }
-        }
-        self.flush(&mut writer, live, run);
-        (writer.len() <= bytes_max).then(|| writer.finish())
-    }
-
-    fn flush(&self, writer: &mut Writer, live: &[u8], run: std::ops::Range<usize>) {
-        if let (Ok(offset), Some(content)) = (u32::try_from(run.start), live.get(run))
-            && !content.is_empty()
-        {
-            writer.push(self.address + offset, content);
-        }
+    /// What a cell starts with whose catalog is installed already, or empty.
+    pub fn with<'a>(&'a self, catalog: Option<&'a CatalogImage>) -> StartImage<'a> {
+        StartImage { base: self, catalog }
     }
 
     /// Whether a fresh instance has these bytes at this offset. Beyond the base everything is zero.
@@ -60,55 +37,188 @@ impl BaseImage {
             None => content.iter().all(|byte| *byte == 0),
         }
     }
+}
 
-    /// Checks a snapshot for this base and prepares to restore it.
+/// What installing a catalog changes in a fresh instance: restored into every cell of that catalog, instead of
+/// installing it again.
+#[derive(Debug)]
+pub(crate) struct CatalogImage {
+    /// Addresses and bytes.
+    runs: Vec<(u32, Arc<[u8]>)>,
+    /// The pages of all runs: offset in the image, run, offset in the run. Sorted.
+    pages: Vec<(usize, usize, usize)>,
+    memory_bytes: u64,
+    /// The component that it belongs to.
+    pub component: Digest,
+    /// Of the component and all of the above.
+    digest: Digest,
+}
+
+impl CatalogImage {
+    /// The image of an instance in which nothing but the catalog was installed.
+    pub fn new(base: &BaseImage, live: &[u8]) -> Self {
+        let memory_bytes = u64::from(base.address) + live.len() as u64;
+        let component = base.component;
+        let mut image = Self { runs: Vec::new(), pages: Vec::new(), memory_bytes, component, digest: component };
+        let mut hasher = Sha256::new();
+        hasher.update(component);
+        hasher.update(memory_bytes.to_le_bytes());
+        for run in changed_runs(live, |start, content| base.holds(start, content)) {
+            let (Ok(offset), Some(content)) = (u32::try_from(run.start), live.get(run.clone())) else { continue };
+            let place = image.runs.len();
+            image
+                .pages
+                .extend((0..content.len()).step_by(PAGE_BYTES).map(|within| (run.start + within, place, within)));
+            hasher.update(offset.to_le_bytes());
+            hasher.update(content);
+            image.runs.push((base.address + offset, content.into()));
+        }
+        image.digest = hasher.finalize().into();
+        image
+    }
+
+    /// The page at this offset, when installing the catalog changed it.
+    fn page(&self, offset: usize) -> Option<&[u8]> {
+        let place = self.pages.binary_search_by_key(&offset, |(offset, _, _)| *offset).ok()?;
+        let (_, run, within) = self.pages.get(place)?;
+        let (_, bytes) = self.runs.get(*run)?;
+        bytes.get(*within..bytes.len().min(within + PAGE_BYTES))
+    }
+}
+
+/// The memory that a cell starts with: the base image, and its catalog's pages over it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StartImage<'a> {
+    /// Below.
+    pub base: &'a BaseImage,
+    /// Above, when there are tools.
+    pub catalog: Option<&'a CatalogImage>,
+}
+
+impl StartImage<'_> {
+    fn digest(&self) -> Digest {
+        self.catalog.map_or(self.base.component, |catalog| catalog.digest)
+    }
+
+    fn holds(&self, offset: usize, content: &[u8]) -> bool {
+        match self.catalog.and_then(|catalog| catalog.page(offset)) {
+            Some(page) => page == content,
+            None => self.base.holds(offset, content),
+        }
+    }
+
+    /// The snapshot of a live image: what differs from what the cell started with. `None` when it is longer than
+    /// `bytes_max`.
+    pub fn delta(&self, live: &[u8], bytes_max: u64) -> Option<Vec<u8>> {
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        let mut writer = Writer::new(self.digest(), u64::from(self.base.address) + live.len() as u64);
+        for run in changed_runs(live, |start, content| self.holds(start, content)) {
+            if writer.len() + run.len() > bytes_max {
+                return None;
+            }
+            if let (Ok(offset), Some(content)) = (u32::try_from(run.start), live.get(run)) {
+                writer.push(self.base.address + offset, content);
+            }
+        }
+        (writer.len() <= bytes_max).then(|| writer.finish())
+    }
+
+    /// Prepares to put the start image into a fresh instance; `None` when a fresh instance has it already.
+    pub fn begin(&self) -> Option<RestoreCursor> {
+        let catalog = self.catalog?;
+        let pieces = catalog.runs.iter().map(|(address, bytes)| (*address, Piece::Whole(bytes.clone())));
+        Some(RestoreCursor::new(pieces.collect(), catalog.memory_bytes))
+    }
+
+    /// Checks a snapshot of a cell that started with this image, and prepares to restore it.
     ///
     /// # Errors
     ///
     /// What [`Snapshot::check`] refuses.
     pub fn open(&self, snapshot: Arc<[u8]>) -> Result<RestoreCursor, Refused> {
-        let checked = Snapshot::check(&snapshot, &self.component, self.address)?;
+        let checked = Snapshot::check(&snapshot, &self.digest(), self.base.address)?;
         let memory_bytes = checked.header().memory_bytes;
-        let mut runs: Vec<(u32, std::ops::Range<usize>)> = Vec::new();
         let start = snapshot.as_ptr().addr();
+        let mut pieces = self.begin().map(|cursor| cursor.pieces).unwrap_or_default();
         for run in checked.runs() {
             let offset = run.bytes.as_ptr().addr() - start;
-            runs.push((run.address, offset..offset + run.bytes.len()));
+            pieces.push_back((run.address, Piece::Part(snapshot.clone(), offset..offset + run.bytes.len())));
         }
-        runs.reverse();
-        Ok(RestoreCursor { snapshot, runs, announced: 0..0, memory_bytes })
+        Ok(RestoreCursor::new(pieces, memory_bytes))
     }
 }
 
-/// Hands the runs of a checked snapshot to an instance, one after the other.
+/// Neighbouring pages of a live image that `is_held` doesn't know, as ranges.
+fn changed_runs(live: &[u8], is_held: impl Fn(usize, &[u8]) -> bool) -> impl Iterator<Item = Range<usize>> {
+    let mut changed = live
+        .chunks(PAGE_BYTES)
+        .enumerate()
+        .map(|(page, content)| (page * PAGE_BYTES, content))
+        .filter(move |(start, content)| !is_held(*start, content))
+        .map(|(start, content)| start..start + content.len())
+        .peekable();
+    std::iter::from_fn(move || {
+        let mut run = changed.next()?;
+        while let Some(next) = changed.next_if(|next| next.start == run.end) {
+            run.end = next.end;
+        }
+        Some(run)
+    })
+}
+
+/// The bytes of one run.
+#[derive(Debug)]
+enum Piece {
+    Whole(Arc<[u8]>),
+    Part(Arc<[u8]>, Range<usize>),
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Whole(bytes) => bytes.len(),
+            Self::Part(_, range) => range.len(),
+        }
+    }
+
+    fn bytes(self) -> Arc<[u8]> {
+        match self {
+            Self::Whole(bytes) => bytes,
+            Self::Part(bytes, range) => bytes.get(range).unwrap_or_default().into(),
+        }
+    }
+}
+
+/// Hands runs to an instance, one after the other.
 #[derive(Debug)]
 pub(crate) struct RestoreCursor {
-    snapshot: Arc<[u8]>,
-    /// What is left, last first.
-    runs: Vec<(u32, std::ops::Range<usize>)>,
-    announced: std::ops::Range<usize>,
+    pieces: VecDeque<(u32, Piece)>,
+    announced: Option<Piece>,
     /// The size that memory has to have.
     pub memory_bytes: u64,
 }
 
 impl RestoreCursor {
+    fn new(pieces: VecDeque<(u32, Piece)>, memory_bytes: u64) -> Self {
+        Self { pieces, announced: None, memory_bytes }
+    }
+
     /// The next run: its address in the upper, its length in the lower half; zero when there is none.
     pub fn announce(&mut self) -> u64 {
-        let Some((address, range)) = self.runs.pop() else { return 0 };
-        let length = range.len() as u64;
-        self.announced = range;
+        let Some((address, piece)) = self.pieces.pop_front() else { return 0 };
+        let length = piece.len() as u64;
+        self.announced = Some(piece);
         (u64::from(address) << u32::BITS) | length
     }
 
     /// The bytes of the run that was announced last.
-    pub fn take(&mut self) -> Vec<u8> {
-        let range = std::mem::take(&mut self.announced);
-        self.snapshot.get(range).unwrap_or_default().to_vec()
+    pub fn take(&mut self) -> Arc<[u8]> {
+        self.announced.take().map(Piece::bytes).unwrap_or_default()
     }
 
     /// Whether everything was handed over.
     pub fn is_done(&self) -> bool {
-        self.runs.is_empty() && self.announced.is_empty()
+        self.pieces.is_empty() && self.announced.is_none()
     }
 }
 
@@ -123,14 +233,18 @@ mod tests {
     }
 
     fn runs(live: &[u8], bytes_max: u64) -> Result<Vec<(u32, usize)>, Refused> {
-        let snapshot: Arc<[u8]> = base().delta(live, bytes_max).unwrap().into();
-        let mut cursor = base().open(snapshot)?;
+        let snapshot: Arc<[u8]> = base().with(None).delta(live, bytes_max).unwrap().into();
+        base().with(None).open(snapshot).map(drained)
+    }
+
+    /// Offsets and lengths of all runs.
+    fn drained(mut cursor: RestoreCursor) -> Vec<(u32, usize)> {
         let mut runs = Vec::new();
         loop {
             let run = cursor.announce();
             if run == 0 {
                 assert!(cursor.is_done());
-                return Ok(runs);
+                return runs;
             }
             assert_eq!(cursor.take().len() as u64, run & u64::from(u32::MAX));
             runs.push((u32::try_from(run >> 32).unwrap() - BASE, usize::try_from(run & 0xFFFF_FFFF).unwrap()));
@@ -152,9 +266,25 @@ mod tests {
     fn the_limit_counts_header_and_pages() {
         let mut live = vec![7; 3 * PAGE_BYTES];
         live[0] = 1;
-        let length = base().delta(&live, u64::MAX).unwrap().len() as u64;
-        assert_eq!(base().delta(&live, length).map(|snapshot| snapshot.len() as u64), Some(length));
-        assert_eq!(base().delta(&live, length - 1), None);
+        let length = base().with(None).delta(&live, u64::MAX).unwrap().len() as u64;
+        assert_eq!(base().with(None).delta(&live, length).map(|snapshot| snapshot.len() as u64), Some(length));
+        assert_eq!(base().with(None).delta(&live, length - 1), None);
+    }
+
+    #[test]
+    fn a_cell_is_compared_with_its_catalog_and_restored_over_it() {
+        let base = base();
+        let mut live = vec![7; 3 * PAGE_BYTES];
+        live[PAGE_BYTES] = 1;
+        live.resize(4 * PAGE_BYTES, 2);
+        let catalog = CatalogImage::new(&base, &live);
+        let start = base.with(Some(&catalog));
+        assert_eq!(drained(start.begin().unwrap()), [(4_096, PAGE_BYTES), (3 * 4_096, PAGE_BYTES)]);
+        live[3 * PAGE_BYTES] = 3;
+        let snapshot: Arc<[u8]> = start.delta(&live, u64::MAX).unwrap().into();
+        let runs = drained(start.open(snapshot.clone()).unwrap());
+        assert_eq!(runs, [(4_096, PAGE_BYTES), (3 * 4_096, PAGE_BYTES), (3 * 4_096, PAGE_BYTES)]);
+        assert!(matches!(base.with(None).open(snapshot), Err(Refused::ForeignComponent)), "it belongs to its catalog");
     }
 
     #[test]

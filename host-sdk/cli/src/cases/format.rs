@@ -57,7 +57,7 @@ pub struct Case {
 }
 
 /// A text that is repeated.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Repeated {
     /// What.
@@ -105,7 +105,7 @@ pub struct MockTool {
     /// Its description.
     pub description: Option<String>,
     /// Makes its description by repetition.
-    pub description_repeat: Option<Value>,
+    pub description_repeat: Option<Repeated>,
     /// Its input schema.
     #[serde(rename = "inputSchema")]
     pub input_schema: Option<Value>,

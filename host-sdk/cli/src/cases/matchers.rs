@@ -20,6 +20,8 @@ pub struct Found<'a> {
     pub run_id_before: Option<&'a str>,
     /// Calls of tools so far.
     pub calls: &'a Calls,
+    /// What the model reads of `exec`.
+    pub exec_description: &'a str,
     /// By how many bytes the process grew.
     pub rss_growth_bytes: u64,
 }
@@ -290,10 +292,10 @@ fn bounds(expected: &Expected, found: &Found<'_>, report: &mut Report) {
         let compact = found.result.to_string();
         report.check(compact == found.text, || String::from("result text: not the compact JSON of the result"));
     }
-    let needs_description = expected.exec_description_contains.is_some()
-        || expected.exec_description_not_contains.is_some()
-        || expected.exec_description_matches.is_some();
-    report.check(!needs_description, || String::from("needs the exec description"));
+    let description = found.exec_description;
+    report.contains("exec description", expected.exec_description_contains.as_ref(), description, true);
+    report.contains("exec description", expected.exec_description_not_contains.as_ref(), description, false);
+    report.matches("exec description", expected.exec_description_matches.as_ref(), description);
     let needs_history = expected.history_contains.is_some() || expected.history_not_contains.is_some();
     report.check(!needs_history, || String::from("needs source redaction"));
 }

@@ -43,32 +43,31 @@ struct Mock {
 ///
 /// # Errors
 ///
-/// When a tool needs what the SDK doesn't have yet; the text names it.
+/// When a tool has an unknown source.
 pub fn tools(mocks: &[MockTool], calls: &Calls) -> Result<Vec<Arc<dyn Tool>>, String> {
     let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
     for mock in mocks {
         let source = match mock.source.as_deref() {
             None | Some("openclaw") => Source::Native,
             Some("client") => Source::Client,
-            Some("mcp") => return Err("needs MCP tools".into()),
+            Some("mcp") => Source::Mcp,
             Some(other) => return Err(format!("unknown tool source {other:?}")),
         };
-        if mock.schema_file.is_some() || mock.description_repeat.is_some() {
-            return Err("needs tools from schema files".into());
-        }
+        let repeated = mock.description_repeat.as_ref().map(Repeated::expand);
+        let description = repeated.or_else(|| mock.description.clone()).unwrap_or_default();
         let copies = mock.times.unwrap_or(1);
         for copy in 1..=copies {
             let name = if copies > 1 { mock.name.replace('#', &format!("{copy:03}")) } else { mock.name.clone() };
             tools.push(Arc::new(Mock {
                 definition: Definition {
-                    name,
-                    description: mock.description.clone().unwrap_or_default(),
                     label: mock.label.clone(),
                     source,
+                    server: mock.server.clone(),
                     input_schema: mock.input_schema.clone(),
                     output_schema: mock.output_schema.clone(),
                     replay_safe: mock.replay_safe,
                     sequential: mock.sequential,
+                    ..Definition::new(name, description.clone())
                 },
                 behaviour: mock.behaviour.clone(),
                 calls: calls.clone(),
@@ -86,13 +85,17 @@ impl Tool for Mock {
     fn call(&self, _: Call, input: Box<RawValue>) -> ToolFuture {
         let number = self.calls.count(&self.definition.name);
         let input = deep(input.get()).unwrap_or(Value::Null);
-        let name = self.definition.name.clone();
-        let behaviour = self.behaviour.clone();
-        Box::pin(behave(name, input, number, behaviour))
+        let echo = json!({"tool": self.definition.name, "input": input});
+        // The native result of a server carries it as structured content.
+        let echo = match self.definition.source {
+            Source::Mcp => json!({"content": [], "structuredContent": echo}),
+            Source::Native | Source::Client => echo,
+        };
+        Box::pin(behave(echo, input, number, self.behaviour.clone()))
     }
 }
 
-async fn behave(name: String, input: Value, number: u64, mut behaviour: Value) -> Result<Box<RawValue>, ToolError> {
+async fn behave(echo: Value, input: Value, number: u64, mut behaviour: Value) -> Result<Box<RawValue>, ToolError> {
     loop {
         let Some(keys) = behaviour.as_object() else { return raw(&behaviour) };
         if let Some(ms) = keys.get("delay_ms").and_then(Value::as_u64) {
@@ -109,7 +112,7 @@ async fn behave(name: String, input: Value, number: u64, mut behaviour: Value) -
         } else if let Some(message) = keys.get("throw") {
             return Err(ToolError::new(message.as_str().unwrap_or_default()));
         } else if keys.get("echo").is_some() {
-            return raw(&json!({"tool": name, "input": input}));
+            return raw(&echo);
         } else if let Some(text) = keys.get("return_json").and_then(Value::as_str) {
             return RawValue::from_string(text.to_owned()).map_err(|error| ToolError::new(error.to_string()));
         } else if let Some(repeated) = keys.get("return_repeat") {

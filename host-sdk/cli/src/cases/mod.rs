@@ -13,12 +13,15 @@ use anyhow::{Context as _, Result, bail, ensure};
 use codemode::Engine;
 
 pub use format::Case;
+use format::MockTool;
 pub use run::{Mode, run};
 
 /// Cases that a later feature fills in: `id: what is missing`.
 const PENDING: &str = "pending.txt";
 /// Cases that are held to be wrong: `id: the rule that they contradict`.
 const DISPUTED: &str = "disputed.txt";
+/// Schemas of real tools, for cases that name one.
+const SCHEMAS: &str = "real-schemas";
 
 /// Cases and what is known about them.
 #[derive(Debug)]
@@ -91,7 +94,11 @@ impl Suite {
     fn add(&mut self, path: &Path) -> Result<()> {
         if !path.is_dir() {
             let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-            let case: Case = serde_json::from_str(&text).with_context(|| format!("{} isn't a case", path.display()))?;
+            let mut case: Case =
+                serde_json::from_str(&text).with_context(|| format!("{} isn't a case", path.display()))?;
+            for tool in &mut case.tools {
+                fill_in_schemas(tool, path)?;
+            }
             if let Some(double) = self.cases.insert(case.id.clone(), case) {
                 bail!("two cases have the id {}", double.id);
             }
@@ -107,6 +114,8 @@ impl Suite {
             match entry.file_name().and_then(|name| name.to_str()) {
                 Some(PENDING) => self.pending.extend(list(&entry)?),
                 Some(DISPUTED) => self.disputed.extend(list(&entry)?),
+                // Parts of cases, not cases.
+                Some(SCHEMAS) => {}
                 Some(name) if name.ends_with(".json") || entry.is_dir() => self.add(&entry)?,
                 _ => {}
             }
@@ -144,6 +153,20 @@ impl Suite {
         }
         Ok(Report { id: id.to_owned(), failures, pending: self.pending.get(id).cloned() })
     }
+}
+
+/// Takes the schemas of a tool from the file that it names, in the folder of schemas beside the case or its folder.
+fn fill_in_schemas(tool: &mut MockTool, case: &Path) -> Result<()> {
+    let Some(name) = &tool.schema_file else { return Ok(()) };
+    let files = case.ancestors().skip(1).take(2).map(|folder| folder.join(SCHEMAS).join(format!("{name}.json")));
+    let file = files.clone().find(|file| file.exists());
+    let file = file.with_context(|| format!("{}: there is no schema {name}", case.display()))?;
+    let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    let schemas: serde_json::Value =
+        serde_json::from_str(&text).with_context(|| format!("{} isn't JSON", file.display()))?;
+    tool.input_schema = schemas.get("inputSchema").cloned();
+    tool.output_schema = schemas.get("outputSchema").cloned();
+    Ok(())
 }
 
 /// A list of `id: reason` lines; `#` starts a comment.

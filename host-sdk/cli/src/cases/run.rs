@@ -152,18 +152,18 @@ impl<'a> Run<'a> {
                 let has_ended = matches!(self.last.get("status").and_then(Value::as_str), Some("completed" | "failed"));
                 let is_first_cell = other.is_none() && step.run_id.is_none() && !has_ended;
                 let execution = other.as_ref().unwrap_or(&self.session).wait(&id);
-                let (text, took) = timed(execution, step.cancel_after_ms).await;
+                let (reply, took) = timed(execution, step.cancel_after_ms).await;
                 if !is_first_cell {
-                    return self.compare_text(step.expect.as_ref(), &text, took, before.as_deref());
+                    return self.compare_reply(step.expect.as_ref(), &reply, took, before.as_deref());
                 }
-                self.note(text, took);
+                self.note(reply, took);
             }
             Call::WaitUntilTerminal => self.wait_until_terminal().await,
             Call::WaitTwice => return self.wait_twice(step).await,
             Call::ExecSecond => {
                 let code = step.code.clone().unwrap_or_default();
-                let (text, took) = timed(self.session.exec(ExecInput::javascript(code)), None).await;
-                return self.compare_text(step.expect.as_ref(), &text, took, None);
+                let (reply, took) = timed(self.session.exec(ExecInput::javascript(code)), None).await;
+                return self.compare_reply(step.expect.as_ref(), &reply, took, None);
             }
             Call::Sleep => tokio::time::sleep(Duration::from_millis(step.ms.unwrap_or(0))).await,
             Call::CancelRun => self.session.close(),
@@ -196,16 +196,16 @@ impl<'a> Run<'a> {
             None => json!({"code": source, "language": self.case.language}),
             Some(typecheck) => json!({"code": source, "language": self.case.language, "typecheck": typecheck}),
         });
-        let (text, took) = timed(self.session.exec_json(&input), cancel_after_ms).await;
-        self.note(text, took);
+        let (reply, took) = timed(self.session.exec_json(&input), cancel_after_ms).await;
+        self.note(reply, took);
     }
 
     async fn wait_until_terminal(&mut self) {
         while self.last.get("status").and_then(Value::as_str) == Some("waiting")
             && let Some(id) = self.run_id.clone()
         {
-            let (text, took) = timed(self.session.wait(&id), None).await;
-            self.note(text, took);
+            let (reply, took) = timed(self.session.wait(&id), None).await;
+            self.note(reply, took);
         }
     }
 
@@ -216,23 +216,23 @@ impl<'a> Run<'a> {
         let ((first, first_took), (second, second_took)) = tokio::join!(timed(first, None), timed(second, None));
         let (expected, other) = (step.expect.as_ref(), step.expect_other.as_ref());
         let straight = [
-            self.compare_text(expected, &first, first_took, Some(&id)),
-            self.compare_text(other, &second, second_took, Some(&id)),
+            self.compare_reply(expected, &first, first_took, Some(&id)),
+            self.compare_reply(other, &second, second_took, Some(&id)),
         ]
         .concat();
         let crossed = [
-            self.compare_text(expected, &second, second_took, Some(&id)),
-            self.compare_text(other, &first, first_took, Some(&id)),
+            self.compare_reply(expected, &second, second_took, Some(&id)),
+            self.compare_reply(other, &first, first_took, Some(&id)),
         ]
         .concat();
-        let (text, took) = if crossed.is_empty() { (second, second_took) } else { (first, first_took) };
-        self.note(text, took);
+        let (reply, took) = if crossed.is_empty() { (second, second_took) } else { (first, first_took) };
+        self.note(reply, took);
         if crossed.is_empty() { crossed } else { straight }
     }
 
-    fn note(&mut self, text: String, took: Duration) {
-        self.last = mock::deep(&text).unwrap_or(Value::Null);
-        self.last_text = text;
+    fn note(&mut self, reply: Reply, took: Duration) {
+        self.last = mock::deep(&reply.json).unwrap_or(Value::Null);
+        self.last_text = reply.text;
         self.last_took = took;
         if let Some(id) = self.last.get("runId").and_then(Value::as_str) {
             self.run_id = Some(id.to_owned());
@@ -241,33 +241,32 @@ impl<'a> Run<'a> {
     }
 
     fn compare(&self, expected: &Expected, run_id_before: Option<&str>) -> Vec<String> {
-        mismatches(
-            expected,
-            &Found {
-                text: &self.last_text,
-                result: &self.last,
-                took: self.last_took,
-                run_id_before,
-                calls: &self.calls,
-                rss_growth_bytes: resident_bytes().saturating_sub(self.rss_before_bytes),
-            },
-        )
+        self.compare_found(expected, &self.last_text, &self.last, self.last_took, run_id_before)
     }
 
-    fn compare_text(
+    fn compare_reply(
         &self,
         expected: Option<&Expected>,
-        text: &str,
+        reply: &Reply,
         took: Duration,
         run_id_before: Option<&str>,
     ) -> Vec<String> {
         let Some(expected) = expected else { return Vec::new() };
-        let result = mock::deep(text).unwrap_or(Value::Null);
+        let result = mock::deep(&reply.json).unwrap_or(Value::Null);
+        self.compare_found(expected, &reply.text, &result, took, run_id_before)
+    }
+
+    fn compare_found(
+        &self,
+        expected: &Expected,
+        text: &str,
+        result: &Value,
+        took: Duration,
+        run_id_before: Option<&str>,
+    ) -> Vec<String> {
         let rss_growth_bytes = resident_bytes().saturating_sub(self.rss_before_bytes);
-        mismatches(
-            expected,
-            &Found { text, result: &result, took, run_id_before, calls: &self.calls, rss_growth_bytes },
-        )
+        let (calls, exec_description) = (&self.calls, &*self.session.exec_description());
+        mismatches(expected, &Found { text, result, took, run_id_before, calls, exec_description, rss_growth_bytes })
     }
 
     /// What must hold after every case.
@@ -288,7 +287,7 @@ impl<'a> Run<'a> {
         let limits = Limits::default();
         let next = self.engine.session().limits(limits).build().map_err(|error| error.to_string());
         let next = match next {
-            Ok(next) => timed(next.exec(ExecInput::javascript("return 1")), None).await.0,
+            Ok(next) => timed(next.exec(ExecInput::javascript("return 1")), None).await.0.json,
             Err(why) => why,
         };
         let next = mock::deep(&next).unwrap_or(Value::String(next));
@@ -350,7 +349,13 @@ fn limits(case: &Case, mode: Mode) -> Result<Limits, String> {
     Ok(limits)
 }
 
-async fn timed(execution: Execution, cancel_after_ms: Option<u64>) -> (String, Duration) {
+/// A result as programs and as the model read it.
+struct Reply {
+    json: String,
+    text: String,
+}
+
+async fn timed(execution: Execution, cancel_after_ms: Option<u64>) -> (Reply, Duration) {
     let began = Instant::now();
     if let Some(ms) = cancel_after_ms {
         let handle = execution.cancel_handle();
@@ -360,7 +365,8 @@ async fn timed(execution: Execution, cancel_after_ms: Option<u64>) -> (String, D
         });
     }
     let outcome = execution.await;
-    (outcome.to_json(), began.elapsed())
+    let took = began.elapsed();
+    (Reply { json: outcome.to_json(), text: outcome.text() }, took)
 }
 
 /// The resident memory of this process; zero where the system doesn't tell.

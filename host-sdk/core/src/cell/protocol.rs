@@ -106,8 +106,20 @@ pub enum Payload {
         /// The index in the catalog that the cell started with.
         index: u32,
     },
+    /// The declaration file of the tool with this index. Counts as a description.
+    Declare {
+        /// The index in the catalog that the cell started with.
+        index: u32,
+    },
     /// A call whose arguments don't fit beside those that are pending; they weren't kept.
     Oversized,
+    /// A call that breaks its tool's contract: it is rejected, and nothing is dispatched.
+    Refused {
+        /// For the guest.
+        message: String,
+        /// The stable code.
+        code: &'static str,
+    },
     /// A timer.
     Timer {
         /// Milliseconds until it fires.
@@ -127,7 +139,11 @@ impl Payload {
             Self::Tool { arguments, .. } => arguments.get().len(),
             Self::Search { query, .. } => query.len(),
             Self::Yield { reason } => reason.as_ref().map_or(0, String::len),
-            Self::Timer { .. } | Self::Describe { .. } | Self::Oversized => 0,
+            Self::Timer { .. }
+            | Self::Describe { .. }
+            | Self::Declare { .. }
+            | Self::Oversized
+            | Self::Refused { .. } => 0,
         };
         length as u64
     }
@@ -150,6 +166,11 @@ pub enum Reply {
 }
 
 impl Reply {
+    /// An error without a code.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::Failed { message: message.into(), code: None }
+    }
+
     /// Bytes that it holds.
     pub fn bytes(&self) -> u64 {
         let length = match self {
