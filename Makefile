@@ -28,7 +28,7 @@ WASM_OPT_FLAGS := -O3 --strip-debug --enable-bulk-memory --enable-mutable-global
 GUEST_OPTIMIZED := target/wasm32-wasip2/guest/codemode_guest.optimized.wasm
 BUILDER_INPUTS := $(shell find guest-runtime/build host-sdk/engine-config -type f)
 
-.PHONY: help setup guest build run test cases bench lint fmt clean
+.PHONY: help setup guest fetch build run test cases bench lint fmt clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -57,7 +57,10 @@ build: guest ## Builds the command line: target/release/codemode.
 run: build ## Runs the demo: a cell that counts this project's lines, parking twice.
 	$(OUT)/codemode exec host-sdk/cli/demo/lines-by-folder.js --dir . --limit timeoutMs=1000
 
-test: guest ## Runs every test.
+fetch: ## Fetches what tests compare with: the TypeScript compiler and JSON schemas.
+	@tests/fetch.sh "$(CURDIR)/target/test-data"
+
+test: guest fetch ## Runs every test.
 	$(CARGO) test --profile $(PROFILE) --workspace --exclude codemode-guest --doc
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
 		$(CARGO) nextest run --cargo-profile $(PROFILE) --workspace --exclude codemode-guest; \
@@ -69,7 +72,7 @@ cases: build ## Runs the conformance cases, inline and parking.
 	$(OUT)/codemode cases tests/cases --mode both
 
 bench: guest ## Measures each step of a cell's life, and prints a table.
-	$(CARGO) bench --profile $(PROFILE) --bench lifecycle
+	$(CARGO) bench --profile $(PROFILE) --bench lifecycle --bench catalog
 
 lint: guest ## Checks formatting, lints and documentation.
 	$(CARGO) fmt --all --check

@@ -41,6 +41,13 @@ pub struct Diagnostic {
     pub is_left_out: bool,
 }
 
+impl Diagnostic {
+    /// As [`Catalog::to_json`] has it: `{tool, reason, leftOut}`.
+    pub fn to_json(&self) -> Value {
+        json!({"tool": self.tool, "reason": self.reason, "leftOut": self.is_left_out})
+    }
+}
+
 /// The tools that cells can call. Cloning it shares it; sessions with the same tools should share one, because what it
 /// takes to install it into a cell is worked out once.
 ///
@@ -103,6 +110,17 @@ impl Catalog {
         })
     }
 
+    /// The callable names of the best tools for a query, best first: what `catalog.search` finds in a cell.
+    ///
+    /// ```
+    /// let catalog = codemode::Catalog::default();
+    /// assert!(catalog.search("anything", 8).is_empty());
+    /// ```
+    pub fn search(&self, query: &str, limit: usize) -> Vec<&str> {
+        let places = self.0.search(query, limit);
+        places.into_iter().filter_map(|place| Some(self.0.entries.get(place)?.callable_name.as_str())).collect()
+    }
+
     /// The description of the `exec` tool for the model, with the quick index, for sessions with these limits.
     pub fn exec_description(&self, limits: &Limits) -> String {
         let is_shell = |entry: &&Entry| {
@@ -125,11 +143,7 @@ impl Catalog {
     /// Everything about the catalog as JSON, for people and tests: each tool in full, and what is wrong with tools.
     pub fn to_json(&self) -> Value {
         let tools: Vec<Value> = self.0.entries.iter().map(|entry| json!(entry.description())).collect();
-        let diagnostics: Vec<Value> = self
-            .diagnostics()
-            .into_iter()
-            .map(|found| json!({"tool": found.tool, "reason": found.reason, "leftOut": found.is_left_out}))
-            .collect();
+        let diagnostics: Vec<Value> = self.diagnostics().iter().map(Diagnostic::to_json).collect();
         json!({"visibleTools": self.visible_tools(), "tools": tools, "diagnostics": diagnostics})
     }
 

@@ -67,7 +67,7 @@ impl Contract {
             }
             match options.build(schema) {
                 Ok(validator) => return Ok(Self { validator, levels_max }),
-                Err(error) => reason = reason.or_else(|| Some(detail(&error))),
+                Err(error) => reason = reason.or_else(|| Some(located(&error))),
             }
         }
         Err(reason.unwrap_or_default())

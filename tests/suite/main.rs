@@ -8,7 +8,10 @@
 )]
 
 mod build_facts;
+mod catalog;
+mod declarations;
 mod hostile;
+mod properties;
 mod public_api;
 mod tidy;
 

@@ -11,7 +11,7 @@ use codemode::{CellEvent, Engine, EngineConfig, ExecInput, Limits, Outcome, Stat
 /// Exit status of a failed cell.
 const FAILED: u8 = 1;
 /// Exit status of a mistake in the arguments, as clap has it.
-const USAGE: u8 = 2;
+pub const USAGE: u8 = 2;
 
 #[derive(Args)]
 pub struct Exec {

@@ -1,6 +1,8 @@
-//! The command line: `codemode exec` runs a cell over a directory, `codemode cases` runs conformance cases.
+//! The command line: `codemode exec` runs a cell over a directory, `codemode tools` shows what a model would see of a list
+//! of tools, `codemode cases` runs conformance cases.
 
 mod exec;
+mod tools;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,6 +26,10 @@ enum Command {
     ///
     /// Exit status: 0 completed, 1 failed, 2 usage.
     Exec(exec::Exec),
+    /// Shows what a model would see of a list of tools: the quick index, or more.
+    ///
+    /// Exit status: 0 done, 2 usage or a file that can't be read. Tools that are left out are named on standard error.
+    Tools(tools::Tools),
     /// Runs conformance cases and prints `N passed, N failed`.
     Cases {
         /// Files of cases, or folders of them.
@@ -66,6 +72,7 @@ fn main() -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build().context("starting the runtime")?;
     match arguments.command {
         Command::Exec(exec) => runtime.block_on(exec.run()),
+        Command::Tools(tools) => Ok(tools.run()),
         Command::Cases { paths, mode, filter, show_pending } => {
             runtime.block_on(cases(&paths, mode, &filter, show_pending))
         }

@@ -2,6 +2,7 @@
 //! schema says that a type can't say is left out: a type may be wider than its schema, never narrower. Everything here
 //! compiles under `tsc --strict`, whatever the schema.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
@@ -79,8 +80,9 @@ pub struct Method<'a> {
 
 /// The types that all servers share.
 pub const SERVER_TYPES: &str = "\
-interface McpContentBlock { type: string; [key: string]: unknown }
-interface McpToolResult { content: Array<McpContentBlock>; structuredContent?: unknown; isError?: boolean }
+interface McpToolResult {
+  content: Array<{ type: string; text?: string; [key: string]: unknown }>; structuredContent?: unknown; isError?: boolean;
+}
 interface McpResourcesListResult { resources: Array<{ uri: string; [key: string]: unknown }>; nextCursor?: string }
 interface McpResourcesReadResult { contents: Array<{ uri: string; [key: string]: unknown }> }
 interface McpPromptsListResult { prompts: Array<{ name: string; [key: string]: unknown }> }
@@ -370,7 +372,7 @@ impl<'a> Renderer<'a> {
 
     fn object(&mut self, fields: &'a Map<String, Value>, level: usize) -> String {
         let properties = fields.get("properties").and_then(Value::as_object);
-        let required: Vec<&str> =
+        let required: BTreeSet<&str> =
             fields.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
         let mut named: Vec<(&str, Option<&'a Value>)> =
             properties.into_iter().flatten().map(|(name, schema)| (name.as_str(), Some(schema))).collect();

@@ -1,6 +1,8 @@
 //! Compact signatures: a JSON Schema in one line of TypeScript-like text, for the quick index and the metadata of handles
 //! (B 7, contract 7.5). A hint is short and may be partial; the full schema is a `describe()` away.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 /// What an unknown part is called.
@@ -211,19 +213,28 @@ fn object(fields: &Map<String, Value>, bounds: Bounds, level: usize) -> Hint {
     let Some(properties) = fields.get("properties").and_then(Value::as_object) else {
         return if is_closed { Hint::complete("{}") } else { Hint::partial("{ ... }") };
     };
-    let required: Vec<&str> =
+    let required: BTreeSet<&str> =
         fields.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-    let mut names: Vec<&String> = properties.keys().filter(|name| name.chars().count() <= NAME_CHARS_MAX).collect();
-    names.sort_by_key(|name| (!required.contains(&name.as_str()), name.as_str()));
+    let mut names: Vec<(bool, &String)> = properties
+        .keys()
+        .filter(|name| name.len() <= NAME_CHARS_MAX || name.chars().count() <= NAME_CHARS_MAX)
+        .map(|name| (!required.contains(name.as_str()), name))
+        .collect();
     let mut is_cut = names.len() > bounds.properties || names.len() < properties.len();
+    if names.len() > bounds.properties {
+        // Sorting all of them takes too long when there are thousands.
+        names.select_nth_unstable(bounds.properties);
+        names.truncate(bounds.properties);
+    }
+    names.sort_unstable();
     is_cut |= required.iter().any(|name| !properties.contains_key(*name));
     let mut is_complete = is_closed && !is_cut;
     let mut parts = Vec::new();
-    for name in names.into_iter().take(bounds.properties) {
+    for (is_optional, name) in names {
         let value =
             properties.get(name).map_or_else(|| Hint::partial(UNKNOWN), |value| render(value, bounds, level + 1));
         is_complete &= value.is_complete;
-        let mark = if required.contains(&name.as_str()) { "" } else { "?" };
+        let mark = if is_optional { "?" } else { "" };
         parts.push(format!("{}{mark}: {}", property_name(name), value.text));
     }
     if is_cut {

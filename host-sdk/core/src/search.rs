@@ -10,8 +10,11 @@ const K1: f64 = 1.2;
 const B: f64 = 0.75;
 /// The weight of a word that the caller didn't type.
 const SYNONYM_WEIGHT: f64 = 0.35;
-/// Levels of a schema whose parameters are searched.
+/// Levels of a schema whose parameters are searched, and how many of them.
 const PARAMETER_LEVELS: usize = 4;
+const PARAMETERS_MAX: usize = 1_024;
+/// Bytes of a tool's text that are searched.
+const TEXT_BYTES_MAX: usize = 64 * 1024;
 
 /// What is searched of one tool.
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +37,10 @@ pub struct Document<'a> {
 #[derive(Debug, Default)]
 pub struct Index {
     documents: Vec<Entry>,
-    /// Where each word stands, and how often.
-    postings: HashMap<String, Vec<(usize, u64)>>,
+    /// The number of each stem.
+    stems: HashMap<String, usize>,
+    /// By stem: in which documents it stands, and how often.
+    postings: Vec<Vec<(usize, u64)>>,
     average_length: f64,
     names: Names,
 }
@@ -86,22 +91,44 @@ impl Index {
     /// Indexes these tools; results are their places in this list.
     pub fn build<'a>(documents: impl IntoIterator<Item = Document<'a>>) -> Self {
         let mut index = Self::default();
+        // Catalogs repeat their words: each is taken apart and stemmed once.
+        let mut known: HashMap<String, Vec<usize>> = HashMap::new();
         for (place, document) in documents.into_iter().enumerate() {
             index.names.add(&document, place);
-            let mut words: HashMap<String, u64> = HashMap::new();
             let mut length = 0;
-            for word in stems(&text_of(&document)) {
-                *words.entry(word).or_insert(0) += 1;
-                length += 1;
-            }
-            for (word, count) in words {
-                index.postings.entry(word).or_default().push((place, count));
+            let text = text_of(&document);
+            for word in words(&text) {
+                if !known.contains_key(word) {
+                    let stems = stems(word).into_iter().map(|stem| index.number_of(stem)).collect();
+                    known.insert(word.to_owned(), stems);
+                }
+                let stems = known.get(word).map(Vec::as_slice).unwrap_or_default();
+                stems.iter().for_each(|stem| index.count(*stem, place));
+                length += stems.len() as u64;
             }
             index.documents.push(Entry { callable_name: document.callable_name.to_owned(), length: precise(length) });
         }
         let total: f64 = index.documents.iter().map(|document| document.length).sum();
         index.average_length = total / precise(index.documents.len().max(1) as u64);
         index
+    }
+
+    fn number_of(&mut self, stem: String) -> usize {
+        let next = self.postings.len();
+        let number = *self.stems.entry(stem).or_insert(next);
+        if number == next {
+            self.postings.push(Vec::new());
+        }
+        number
+    }
+
+    /// Notes that a stem stands in the document at `place`, which is the last one so far.
+    fn count(&mut self, stem: usize, place: usize) {
+        let Some(postings) = self.postings.get_mut(stem) else { return };
+        match postings.last_mut() {
+            Some((last, count)) if *last == place => *count += 1,
+            _ => postings.push((place, 1)),
+        }
     }
 
     /// The best `limit` tools for a query, best first. A query that is the exact name of a global gives that tool alone;
@@ -131,7 +158,7 @@ impl Index {
         let mut is_literal = vec![false; self.documents.len()];
         let mut places = Vec::new();
         for (word, weight) in weighted(&typed, query) {
-            let Some(postings) = self.postings.get(&word) else { continue };
+            let Some(postings) = self.stems.get(&word).and_then(|stem| self.postings.get(*stem)) else { continue };
             let is_typed = typed.contains(&word);
             let rarity = self.rarity(postings.len());
             for (place, count) in postings {
@@ -184,8 +211,9 @@ struct Hit {
 fn text_of(document: &Document<'_>) -> String {
     let mut text = format!("{} {} {}", document.tool_name, document.label.unwrap_or_default(), document.description);
     if let Some(schema) = document.input_schema {
-        push_parameters(&mut text, schema, 1);
+        push_parameters(&mut text, schema, 1, &mut PARAMETERS_MAX.to_owned());
     }
+    text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
     text
 }
 
@@ -195,21 +223,23 @@ fn precise(count: u64) -> f64 {
 }
 
 /// Adds names and descriptions of parameters. Recursion is bounded by `PARAMETER_LEVELS`.
-fn push_parameters(text: &mut String, schema: &Value, level: usize) {
+fn push_parameters(text: &mut String, schema: &Value, level: usize, left: &mut usize) {
     if level > PARAMETER_LEVELS {
         return;
     }
     for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let Some(rest) = left.checked_sub(1) else { return };
+        *left = rest;
         text.push(' ');
         text.push_str(name);
         if let Some(description) = property.get("description").and_then(Value::as_str) {
             text.push(' ');
             text.push_str(description);
         }
-        push_parameters(text, property, level + 1);
+        push_parameters(text, property, level + 1, left);
     }
     if let Some(items) = schema.get("items") {
-        push_parameters(text, items, level + 1);
+        push_parameters(text, items, level + 1, left);
     }
 }
 
@@ -247,13 +277,14 @@ fn stems(text: &str) -> Vec<String> {
     tokens(text).into_iter().filter(|token| !STOP_WORDS.contains(&token.as_str())).map(|token| stem(&token)).collect()
 }
 
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').filter(|word| !word.is_empty())
+}
+
 /// Words in lower case, each with its parts when it is made of several: `getUserURL` is also `get`, `user`, `url`.
 fn tokens(text: &str) -> Vec<String> {
     let mut tokens = Vec::new();
-    for word in text.split(|letter: char| !letter.is_alphanumeric() && letter != '_') {
-        if word.is_empty() {
-            continue;
-        }
+    for word in words(text) {
         tokens.push(word.to_lowercase());
         let parts = parts(word);
         if parts.len() > 1 {

@@ -4,7 +4,6 @@
 use codemode_core::cell::Reply;
 use codemode_core::declarations::{self, Method, ROOT_DECLARATION, SERVER_TYPES};
 use serde::Serialize;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::entry::{Entry, to_json};
@@ -53,6 +52,26 @@ struct Content<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<&'a str>,
     bytes: usize,
+}
+
+/// What `$api` of a server answers.
+#[derive(Serialize)]
+struct ServerApi<'a> {
+    kind: &'static str,
+    scope: &'static str,
+    server: ServerName<'a>,
+    header: String,
+    tools: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schemas: Option<Map<String, Value>>,
+    note: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ServerName<'a> {
+    identifier: &'a str,
+    server_name: &'a str,
 }
 
 impl Tools {
@@ -132,11 +151,10 @@ impl Tools {
         schemas: bool,
         bytes_max: u64,
     ) -> Result<Vec<u8>, String> {
-        let api = match server.and_then(|server| usize::try_from(server).ok()) {
-            Some(server) => self.server_api(server, name, schemas),
-            None => self.root_api(),
+        let json = match server.and_then(|server| usize::try_from(server).ok()) {
+            Some(server) => to_json(&self.server_api(server, name, schemas)),
+            None => to_json(&self.root_api()),
         };
-        let json = to_json(&api);
         if json.len() as u64 > bytes_max {
             return Err(format!(
                 "the answer has {} bytes, and {bytes_max} are allowed; ask for one tool: $api(\"name\")",
@@ -158,33 +176,27 @@ impl Tools {
         json!({"kind": "mcp_api", "scope": "root", "header": root_header(), "servers": servers, "note": note})
     }
 
-    fn server_api(&self, server: usize, name: Option<&str>, schemas: bool) -> Value {
-        let Some(server) = self.servers.get(server) else { return Value::Null };
+    /// `None` when there is no such server.
+    fn server_api(&self, server: usize, name: Option<&str>, with_schemas: bool) -> Option<ServerApi<'_>> {
+        let server = self.servers.get(server)?;
         let selected = self.selected(server, name.map(str::trim));
         let header = match name {
             None => self.server_declaration(server).to_owned(),
             Some(_) => server_header(server, &selected),
         };
-        let tools: Vec<Value> = selected.iter().map(|entry| api_tool(entry)).collect();
-        let mut api = json!({
-            "kind": "mcp_api",
-            "scope": if selected.len() == 1 { "tool" } else { "server" },
-            "server": {"identifier": server.identifier, "serverName": server.name},
-            "header": header,
-            "tools": tools,
-        });
-        if schemas {
-            let schemas: Map<String, Value> = selected
-                .iter()
-                .map(|entry| {
-                    let schema = entry.definition.input_schema.clone().unwrap_or_else(|| json!({}));
-                    (entry.path().unwrap_or_default().to_owned(), schema)
-                })
-                .collect();
-            api["schemas"] = Value::Object(schemas);
-        }
-        api["note"] = Value::from(NOTE);
-        api
+        let schema = |entry: &&Entry| {
+            let schema = entry.definition.input_schema.clone().unwrap_or_else(|| json!({}));
+            (entry.path().unwrap_or_default().to_owned(), schema)
+        };
+        Some(ServerApi {
+            kind: "mcp_api",
+            scope: if selected.len() == 1 { "tool" } else { "server" },
+            server: ServerName { identifier: &server.identifier, server_name: &server.name },
+            header,
+            tools: selected.iter().map(|entry| api_tool(entry)).collect(),
+            schemas: with_schemas.then(|| selected.iter().map(schema).collect()),
+            note: NOTE,
+        })
     }
 
     /// The method of that path, else every tool whose own name it is; all of them without a name.
@@ -296,5 +308,5 @@ fn check_path(path: &str) -> Result<(), String> {
 
 #[expect(clippy::expect_used, reason = "strings, numbers and JSON always serialise")]
 pub(crate) fn reply(value: &impl Serialize) -> Reply {
-    Reply::Value(serde_json::value::to_raw_value(value).map(Box::<RawValue>::from).expect("it serialises"))
+    Reply::Value(serde_json::value::to_raw_value(value).expect("it serialises"))
 }
