@@ -63,6 +63,7 @@ fn the_component_imports_our_interfaces_and_two_clocks() {
         [
             "codemode:cell/catalog@0.1.0",
             "codemode:cell/control@0.1.0",
+            "codemode:cell/namespaces@0.1.0",
             "codemode:cell/output@0.1.0",
             "codemode:cell/restore-source@0.1.0",
             "codemode:cell/timers@0.1.0",

@@ -59,6 +59,7 @@ fn the_core_knows_no_clock_files_threads_or_wasm() {
 #[test]
 fn unsafe_code_is_in_the_named_files_only() {
     let allowed = [
+        "guest-runtime/src/engine/handle.rs",
         "guest-runtime/src/engine/heap.rs",
         "guest-runtime/src/engine/mod.rs",
         "guest-runtime/src/engine/primordials.rs",
@@ -79,7 +80,7 @@ fn unsafe_code_is_in_the_named_files_only() {
 #[test]
 fn wasmtime_and_tokio_stay_in_their_files() {
     let wasmtime = ["bindings", "bridge", "engine", "instance", "ticker"];
-    let tokio = ["catalog", "dispatch", "drive", "engine", "file_tools", "instance", "session", "tool"];
+    let tokio = ["dispatch", "drive", "engine", "file_tools", "instance", "session", "tool"];
     for file in files("host-sdk/src", "rs") {
         let stem = file.file_stem().unwrap().to_str().unwrap();
         let text = read(&file);
