@@ -13,8 +13,10 @@ GUEST_CORE := target/wasm32-wasip2/guest/codemode_guest.wasm
 # A wasi-sdk of your own is honoured; else `make setup` puts one together from the system's clang and libraries.
 LOCAL_SDK := $(CURDIR)/target/wasi-sdk
 export WASI_SDK ?= $(LOCAL_SDK)
+# Part of the flags, so that the engine is compiled again when its configuration changes.
+ENGINE_CONFIG_DIGEST := 0x$(shell sha256sum guest-runtime/c/engine_config.h | cut -c 1-8)
 GUEST_CFLAGS := --sysroot=$(WASI_SDK)/share/wasi-sysroot -mcpu=lime1 -msimd128 \
-	-include $(CURDIR)/guest-runtime/c/engine_config.h
+	-include $(CURDIR)/guest-runtime/c/engine_config.h -DCODEMODE_CONFIG=$(ENGINE_CONFIG_DIGEST)
 # The stack comes first in memory (the snapshot starts above it); the builder makes the component itself.
 GUEST_RUSTFLAGS := -C link-arg=--skip-wit-component -C link-arg=--stack-first -C link-arg=-zstack-size=1048576
 # Found when it is used: `setup` may have to install it first.

@@ -42,4 +42,17 @@ void codemode_free(void *block);
 #define realloc codemode_realloc
 #define free codemode_free
 
+/* QuickJS notes source positions of calls, of `throw` and of expression statements. An error at any other place, say a
+ * property read on null behind `return`, would show the position before it. So one more is noted where an expression
+ * begins that isn't an argument or an element: the parser's call `js_parse_assign_expr2(s, parse_flags)` becomes
+ * `js_parse_assign_expr2_(s, (emit_source_loc(s), parse_flags))`. The parts are glued by their first words, which leaves
+ * the declaration, the definition and the calls with constants as they are. */
+#define js_parse_assign_expr2(parser, flags) CODEMODE_##parser CODEMODE_##flags)
+#define CODEMODE_JSParseState js_parse_assign_expr2_(JSParseState
+#define CODEMODE_int , int
+#define CODEMODE_s js_parse_assign_expr2_(s
+#define CODEMODE_parse_flags , (emit_source_loc(s), parse_flags)
+#define CODEMODE_PF_IN_ACCEPTED , PF_IN_ACCEPTED
+#define CODEMODE_0 , 0
+
 #endif

@@ -1,7 +1,7 @@
 //! The one value adapter: any guest value to compact JSON, natively over the heap. The only guest code it runs is own
 //! getters and Proxy traps. It keeps its own stack, so nesting can't exhaust the guest's.
 
-use crate::engine::{self, Bytes, Class, ElementType, Key, Keys, Kind, Primordials, Property, Thrown, Value};
+use crate::engine::{self, Class, ElementType, Key, Keys, Kind, Primordials, Property, Thrown, Value};
 use crate::json_text::{push_integer, push_number, push_string};
 
 /// Containers that may be nested in each other: this many pass, one more fails.
@@ -238,13 +238,8 @@ impl Adapter {
                 self.open(Some(value), b'[', Children::List(items.into_iter()))?;
             }
             Class::TypedArray => self.emit_typed_array(&value)?,
-            Class::ArrayBuffer => {
-                let whole = Bytes { buffer: value.clone(), offset: 0, length: usize::MAX };
-                let bytes = value.with_bytes(whole, <[u8]>::to_vec);
-                self.emit_bytes(&bytes)?;
-            }
-            Class::DataView => {
-                let bytes = data_view_bytes(&value)?;
+            Class::ArrayBuffer | Class::DataView => {
+                let bytes = value.copied_bytes()?;
                 self.emit_bytes(&bytes)?;
             }
         }
@@ -469,16 +464,23 @@ fn regexp_literal(regexp: &Value) -> Result<String, Refusal> {
     let mut literal = String::from("/");
     literal.push_str(&primordials.regexp_source.call(regexp, &[])?.to_text()?);
     literal.push('/');
-    for (letter, getter) in &primordials.regexp_flags {
-        if matches!(getter.call(regexp, &[])?.kind(), Kind::Bool(true)) {
-            literal.push(*letter);
-        }
-    }
+    literal.push_str(&regexp_flags(regexp)?);
     Ok(literal)
 }
 
+/// The flags of a RegExp, read through captured built-ins.
+pub fn regexp_flags(regexp: &Value) -> engine::Result<String> {
+    let mut flags = String::new();
+    for (letter, getter) in &Primordials::get().regexp_flags {
+        if matches!(getter.call(regexp, &[])?.kind(), Kind::Bool(true)) {
+            flags.push(*letter);
+        }
+    }
+    Ok(flags)
+}
+
 /// What a Map or Set holds, read through captured built-ins.
-fn iterate(collection: &Value, start: &Value, next: &Value) -> Result<Vec<Value>, Refusal> {
+pub fn iterate(collection: &Value, start: &Value, next: &Value) -> engine::Result<Vec<Value>> {
     let iterator = start.call(collection, &[])?;
     let (done, value) = (Key::named("done"), Key::named("value"));
     let mut items = Vec::new();
@@ -489,25 +491,4 @@ fn iterate(collection: &Value, start: &Value, next: &Value) -> Result<Vec<Value>
         }
         items.push(result.data_property(&value).unwrap_or_else(Value::undefined));
     }
-}
-
-fn data_view_bytes(view: &Value) -> Result<Vec<u8>, Refusal> {
-    let mut parts = Vec::new();
-    for getter in &Primordials::get().data_view {
-        match getter.call(view, &[]) {
-            Ok(part) => parts.push(part),
-            // The buffer is detached or has shrunk.
-            Err(Thrown) => {
-                drop(engine::take_exception());
-                return Ok(Vec::new());
-            }
-        }
-    }
-    let [buffer, offset, length] = parts.as_slice() else { return Ok(Vec::new()) };
-    let size = |value: &Value| match value.kind() {
-        Kind::Int(integer) => usize::try_from(integer).unwrap_or(0),
-        _ => 0,
-    };
-    let bytes = Bytes { buffer: buffer.clone(), offset: size(offset), length: size(length) };
-    Ok(buffer.with_bytes(bytes, <[u8]>::to_vec))
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 
 use crate::adapter::{self, Mode, Refusal};
+use crate::codemode::cell::timers;
 use crate::codemode::cell::types::{
     Failure, FailureKind, GuestLimits, Method, RequestError, Server, Settlement, StartInput, Turn,
 };
@@ -27,8 +28,18 @@ pub enum Shape {
 pub enum Pending {
     /// Its promise, and an error made where it was called, which carries the frames of the call.
     Promise { deferred: Deferred, call_site: Value, shape: Shape },
-    /// A timer's callback and its arguments.
-    Timer { callback: Value, arguments: Vec<Value> },
+    /// A timer.
+    Timer(Timer),
+}
+
+/// A timer that the host counts down.
+pub struct Timer {
+    callback: Value,
+    arguments: Vec<Value>,
+    /// What the guest knows it by: the number of its first request.
+    id: u32,
+    /// The milliseconds between its calls, when it repeats.
+    every_ms: Option<u64>,
 }
 
 /// The state of the one cell of this instance.
@@ -47,6 +58,9 @@ pub struct Cell {
     /// Requests whose replies are being delivered in this turn, and weren't yet.
     delivering: BTreeMap<(u8, u32), Pending>,
     live_timers: u32,
+    /// The timer whose callback runs, and whether that cancelled it.
+    firing: Option<u32>,
+    cancelled_interval: bool,
     is_queue_full: bool,
 }
 
@@ -70,7 +84,7 @@ pub struct QueueFull;
 /// Books a request and gives it its number. The caller then calls the import.
 pub fn submit(method: Method, pending: Pending) -> Result<u32, QueueFull> {
     with(|cell| {
-        let is_timer = matches!(pending, Pending::Timer { .. });
+        let is_timer = matches!(pending, Pending::Timer(_));
         let has_room = cell.pending.len() < usize::try_from(cell.limits.unsettled_requests).unwrap_or(usize::MAX)
             && (!is_timer || cell.live_timers < cell.limits.live_timers);
         if !has_room {
@@ -86,27 +100,67 @@ pub fn submit(method: Method, pending: Pending) -> Result<u32, QueueFull> {
     })
 }
 
+/// Books a timer and gives it its number, which is its id too. The caller then calls the import.
+pub fn submit_timer(callback: Value, arguments: Vec<Value>, every_ms: Option<u64>) -> Result<u32, QueueFull> {
+    let id = with(|cell| cell.numbers.get(&(Method::Sleep as u8)).copied().unwrap_or(0)) + 1;
+    submit(Method::Sleep, Pending::Timer(Timer { callback, arguments, id, every_ms }))
+}
+
 /// What became of a timer that the guest cancelled.
 pub enum Cancelled {
-    /// The host still has it, and must be told.
-    Pending(Pending),
+    /// The host still has it under this number, and must be told.
+    Pending(u32, Pending),
     /// Its reply is here already, and is dropped.
     Delivering(Pending),
 }
 
-/// Cancels a timer. `None` when there is none.
-pub fn cancel_timer(number: u32) -> Option<Cancelled> {
-    if let Some(pending) = remove(Method::Sleep, number) {
-        return Some(Cancelled::Pending(pending));
+/// Cancels a timer by its id. `None` when there is none.
+pub fn cancel_timer(id: u32) -> Option<Cancelled> {
+    let is_it = |pending: &Pending| matches!(pending, Pending::Timer(timer) if timer.id == id);
+    let find = |table: &BTreeMap<(u8, u32), Pending>| {
+        // A timer that doesn't repeat is found at once.
+        let key = (Method::Sleep as u8, id);
+        if table.get(&key).is_some_and(is_it) {
+            return Some(key);
+        }
+        table.range((Method::Sleep as u8, 0)..).find(|(_, pending)| is_it(pending)).map(|(key, _)| *key)
+    };
+    if let Some((_, number)) = with(|cell| find(&cell.pending)) {
+        return remove(Method::Sleep, number).map(|timer| Cancelled::Pending(number, timer));
     }
-    with(|cell| cell.delivering.remove(&(Method::Sleep as u8, number))).map(Cancelled::Delivering)
+    with(|cell| {
+        cell.cancelled_interval |= cell.firing == Some(id);
+        find(&cell.delivering).and_then(|key| cell.delivering.remove(&key))
+    })
+    .map(Cancelled::Delivering)
+}
+
+/// Calls a timer's callback, then sets it again when it repeats and wasn't cancelled by it.
+fn fire(timer: Timer) -> engine::Result<()> {
+    let Timer { callback, arguments, id, every_ms } = timer;
+    with(|cell| (cell.firing, cell.cancelled_interval) = (Some(id), false));
+    let called = callback.call(&Value::undefined(), &arguments).map(drop);
+    let is_cancelled = with(|cell| {
+        cell.firing = None;
+        cell.cancelled_interval
+    });
+    called?;
+    if let Some(every_ms) = every_ms
+        && !is_cancelled
+    {
+        let again = Pending::Timer(Timer { callback, arguments, id, every_ms: Some(every_ms) });
+        if let Ok(number) = submit(Method::Sleep, again) {
+            timers::set(number, every_ms);
+        }
+    }
+    Ok(())
 }
 
 /// Takes a request out of the table: it is settled or cancelled.
 fn remove(method: Method, number: u32) -> Option<Pending> {
     with(|cell| {
         let pending = cell.pending.remove(&(method as u8, number))?;
-        cell.live_timers -= u32::from(matches!(pending, Pending::Timer { .. }));
+        cell.live_timers -= u32::from(matches!(pending, Pending::Timer(_)));
         Some(pending)
     })
 }
@@ -142,6 +196,8 @@ pub fn start(input: StartInput) -> Turn {
             pending: BTreeMap::new(),
             delivering: BTreeMap::new(),
             live_timers: 0,
+            firing: None,
+            cancelled_interval: false,
             is_queue_full: false,
         });
     });
@@ -213,7 +269,7 @@ fn has_failed() -> bool {
 
 fn deliver(pending: Pending, outcome: Result<Vec<u8>, RequestError>) -> engine::Result<()> {
     match (pending, outcome) {
-        (Pending::Timer { callback, arguments }, _) => callback.call(&Value::undefined(), &arguments).map(drop),
+        (Pending::Timer(timer), _) => fire(timer),
         (Pending::Promise { deferred, shape, .. }, Ok(json)) => {
             let value = if json.is_empty() { Ok(Value::undefined()) } else { engine::parse_json(&json) };
             let value = match shape {

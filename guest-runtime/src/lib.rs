@@ -7,6 +7,9 @@
 mod adapter;
 mod catalog;
 mod cell;
+mod clone;
+mod crypto;
+mod encoding;
 mod engine;
 mod inspect;
 mod json_text;

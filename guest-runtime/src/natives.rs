@@ -3,6 +3,7 @@
 
 use core::ffi::{CStr, c_int};
 use std::cell::Cell as Counter;
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::adapter::{self, Mode, Refusal};
@@ -12,7 +13,7 @@ use crate::codemode::cell::catalog as host;
 use crate::codemode::cell::types::{ApiFile, Method, RequestError};
 use crate::codemode::cell::{control, namespaces, output, timers, tools};
 use crate::engine::{self, Attributes, Call, Key, Kind, Primordials, Result, Value};
-use crate::{inspect, json_text, random, report};
+use crate::{crypto, encoding, inspect, json_text, random, report};
 
 /// A function of the guest.
 pub struct Entry {
@@ -24,35 +25,77 @@ pub struct Entry {
     pub run: engine::Native,
     /// What `run` is told besides the call.
     pub magic: i32,
+    /// Where it stands.
+    place: Place,
 }
 
-const fn entry(name: &'static CStr, length: c_int, run: engine::Native, magic: i32) -> Entry {
-    Entry { name, length, run, magic }
+/// Where a native stands, and as what.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A fixed global of the runtime.
+    Global,
+    /// A global that the web has too: like a built-in.
+    WebGlobal,
+    /// In the fixed global of this name.
+    Fixed(&'static str),
+    /// In this global, which is like a built-in.
+    Web(&'static str),
+    /// In `Math`.
+    Math,
+    /// A constructor; methods and getters of the same name are its prototype's.
+    Constructor,
+    /// A method of the class of this name.
+    Method(&'static str),
+    /// A getter of the class, or of the object, of this name.
+    Getter(&'static str),
+    /// Nowhere: it is put into objects later.
+    Later,
+}
+
+const fn entry(place: Place, name: &'static CStr, length: c_int, run: engine::Native, magic: i32) -> Entry {
+    Entry { name, length, run, magic, place }
 }
 
 /// All natives. Their places in this table are fixed in the base image.
 pub static TABLE: &[Entry] = &[
-    entry(c"text", 1, text, 0),
-    entry(c"json", 1, json, 0),
-    entry(c"yield_control", 1, yield_control, 0),
-    entry(c"setTimeout", 2, set_timeout, 0),
-    entry(c"clearTimeout", 1, clear_timeout, 0),
-    entry(c"log", 0, console, 0),
-    entry(c"info", 0, console, 1),
-    entry(c"warn", 0, console, 2),
-    entry(c"error", 0, console, 3),
-    entry(c"debug", 0, console, 4),
-    entry(c"random", 0, math_random, 0),
-    entry(c"now", 0, performance_now, 0),
-    entry(c"search", 2, search, 0),
-    entry(c"all", 0, all, 0),
-    entry(c"describe", 0, describe, 0),
-    entry(c"toJSON", 0, handle_to_json, 0),
-    entry(c"list", 1, list_files, 0),
-    entry(c"read", 1, read_file, 0),
-    entry(API_NAME, 2, api, 0),
+    entry(Place::Global, c"text", 1, text, 0),
+    entry(Place::Global, c"json", 1, json, 0),
+    entry(Place::Global, c"yield_control", 1, yield_control, 0),
+    entry(Place::Global, c"setTimeout", 2, set_timer, 0),
+    entry(Place::Global, c"clearTimeout", 1, clear_timer, 0),
+    entry(Place::WebGlobal, c"setInterval", 2, set_timer, 1),
+    entry(Place::WebGlobal, c"clearInterval", 1, clear_timer, 0),
+    entry(Place::WebGlobal, c"structuredClone", 1, crate::clone::structured_clone, 0),
+    entry(Place::Fixed("console"), c"log", 0, console, 0),
+    entry(Place::Fixed("console"), c"info", 0, console, 1),
+    entry(Place::Fixed("console"), c"warn", 0, console, 2),
+    entry(Place::Fixed("console"), c"error", 0, console, 3),
+    entry(Place::Fixed("console"), c"debug", 0, console, 4),
+    entry(Place::Math, c"random", 0, math_random, 0),
+    entry(Place::Web("performance"), c"now", 0, performance_now, 0),
+    entry(Place::Getter("performance"), c"timeOrigin", 0, performance_time_origin, 0),
+    entry(Place::Web("crypto"), c"getRandomValues", 1, crypto::get_random_values, 0),
+    entry(Place::Web("crypto"), c"randomUUID", 0, crypto::random_uuid, 0),
+    entry(Place::Fixed("catalog"), c"search", 2, search, 0),
+    entry(Place::Fixed("catalog"), c"all", 0, all, 0),
+    entry(Place::Fixed("API"), c"list", 1, list_files, 0),
+    entry(Place::Fixed("API"), c"read", 1, read_file, 0),
+    entry(Place::Constructor, c"TextEncoder", 0, encoding::new_encoder, 0),
+    entry(Place::Getter("TextEncoder"), c"encoding", 0, encoding::encoder_encoding, 0),
+    entry(Place::Method("TextEncoder"), c"encode", 0, encoding::encode, 0),
+    entry(Place::Method("TextEncoder"), c"encodeInto", 2, encoding::encode_into, 0),
+    entry(Place::Constructor, c"TextDecoder", 0, encoding::new_decoder, 0),
+    entry(Place::Getter("TextDecoder"), c"encoding", 0, encoding::decoder_property, 0),
+    entry(Place::Getter("TextDecoder"), c"fatal", 0, encoding::decoder_property, 1),
+    entry(Place::Getter("TextDecoder"), c"ignoreBOM", 0, encoding::decoder_property, 2),
+    entry(Place::Method("TextDecoder"), c"decode", 0, encoding::decode, 0),
+    entry(Place::Later, DESCRIBE_NAME, 0, describe, 0),
+    entry(Place::Later, TO_JSON_NAME, 0, handle_to_json, 0),
+    entry(Place::Later, API_NAME, 2, api, 0),
 ];
 
+const DESCRIBE_NAME: &CStr = c"describe";
+const TO_JSON_NAME: &CStr = c"toJSON";
 const API_NAME: &CStr = c"$api";
 
 const CONSOLE_PREFIXES: &[&str] = &["", "[info] ", "[warn] ", "[error] ", "[debug] "];
@@ -74,53 +117,50 @@ const CONSOLE_NOTICE: &str = "[console output truncated]";
 #[expect(clippy::expect_used, reason = "runs while the component is built, never in a cell")]
 pub fn install() {
     let global = Value::global();
-    let mut place = 0;
-    let mut next = || {
-        let native = TABLE.get(usize::try_from(place).unwrap_or(0)).expect("one entry for each native");
-        let function = engine::native_function(native.name, native.length, place);
-        place += 1;
-        (Key::named(native.name.to_str().unwrap_or_default()), function)
-    };
-    for _ in 0..5 {
-        let (key, function) = next();
-        global.define(&key, function, Attributes::Fixed).expect("a fresh global");
+    let mut holders: BTreeMap<&str, Value> = BTreeMap::new();
+    for (place, entry) in (0i32..).zip(TABLE) {
+        let name = entry.name.to_str().expect("names are ASCII");
+        let key = Key::named(name);
+        let function = engine::native_function(entry.name, entry.length, place);
+        let mut holder = |name| holders.entry(name).or_insert_with(|| Value::object().expect("an object")).clone();
+        match entry.place {
+            Place::Global => global.define(&key, function, Attributes::Fixed),
+            Place::WebGlobal => global.define(&key, function, Attributes::Hidden),
+            Place::Fixed(of) | Place::Web(of) => holder(of).define(&key, function, Attributes::Fixed),
+            Place::Math => global.data_property(&Key::named("Math")).expect("the engine has Math").define(
+                &key,
+                function,
+                Attributes::Hidden,
+            ),
+            Place::Constructor => {
+                let prototype = holder(name);
+                let tag = Value::string(name).expect("a string");
+                prototype.define(&Key::to_string_tag(), tag, Attributes::Tag).expect("a fresh property");
+                let constructor = engine::class::constructor(entry.name, entry.length, place, &prototype);
+                global.define(&key, constructor, Attributes::Hidden)
+            }
+            Place::Method(of) => holder(of).define(&key, function, Attributes::Open),
+            Place::Getter(of) => engine::class::define_getter(&holder(of), &key, function),
+            Place::Later => Ok(()),
+        }
+        .expect("a fresh property");
     }
-    let console = Value::object().expect("an object");
-    for _ in CONSOLE_PREFIXES {
-        let (key, function) = next();
-        console.define(&key, function, Attributes::Fixed).expect("a fresh property");
+    for (name, holder) in &holders {
+        let is = |place| TABLE.iter().any(|entry| entry.place == place);
+        let attributes = if is(Place::Fixed(name)) { Attributes::Fixed } else { Attributes::Hidden };
+        if is(Place::Fixed(name)) || is(Place::Web(name)) {
+            holder.freeze().expect("a plain object");
+            // javy brings a console of its own, which is configurable.
+            global.define(&Key::named(name), holder.clone(), attributes).expect("a configurable global");
+        }
     }
-    console.freeze().expect("a plain object");
-    let key = Key::named("console");
-    // javy brings a console of its own.
-    global.define(&key, console, Attributes::Fixed).expect("a configurable global");
-    let (key, function) = next();
-    let math = global.data_property(&Key::named("Math")).expect("the engine has Math");
-    math.define(&key, function, Attributes::Hidden).expect("a configurable property");
-    let performance = Value::object().expect("an object");
-    let (key, function) = next();
-    performance.define(&key, function, Attributes::Fixed).expect("a fresh property");
-    performance.freeze().expect("a plain object");
-    global.define(&Key::named("performance"), performance, Attributes::Hidden).expect("a fresh global");
-    let tools = Value::object().expect("an object");
-    for _ in 0..2 {
-        let (key, function) = next();
-        tools.define(&key, function, Attributes::Fixed).expect("a fresh property");
-    }
-    tools.freeze().expect("a plain object");
-    global.define(&Key::named("catalog"), tools, Attributes::Fixed).expect("a fresh global");
-    let (_, describe) = next();
-    let (_, to_json) = next();
     let namespaces = Value::bare_object().expect("an object");
     global.define(&Key::named("namespaces"), namespaces.clone(), Attributes::Fixed).expect("a fresh global");
-    catalog::capture(describe, to_json, namespaces);
-    let files = Value::object().expect("an object");
-    for _ in 0..2 {
-        let (key, function) = next();
-        files.define(&key, function, Attributes::Fixed).expect("a fresh property");
-    }
-    files.freeze().expect("a plain object");
-    global.define(&Key::named("API"), files, Attributes::Fixed).expect("a fresh global");
+    let later = |name: &'static CStr| {
+        let (place, entry) = (0i32..).zip(TABLE).find(|(_, entry)| entry.name == name).expect("it is in the table");
+        engine::native_function(entry.name, entry.length, place)
+    };
+    catalog::capture(later(DESCRIBE_NAME), later(TO_JSON_NAME), namespaces);
     // Both let guest code run whenever the engine makes an error, also inside of natives. Without them the names are
     // ordinary properties.
     let error = global.data_property(&Key::named("Error")).expect("the engine has Error");
@@ -209,6 +249,13 @@ fn performance_now(_: &Call<'_>, _: i32) -> Result<Value> {
     Ok(Value::number(elapsed))
 }
 
+/// When the cell started, in milliseconds since the Unix epoch.
+fn performance_time_origin(_: &Call<'_>, _: i32) -> Result<Value> {
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 are far below 2^53")]
+    let started = cell::with(|cell| cell.started_at_ms) as f64;
+    Ok(Value::number(started))
+}
+
 fn yield_control(call: &Call<'_>, _: i32) -> Result<Value> {
     let reason = call.argument(0);
     let reason = match reason.kind() {
@@ -223,38 +270,39 @@ fn yield_control(call: &Call<'_>, _: i32) -> Result<Value> {
     request(Method::Yield, Shape::Data, |number| control::yield_(number, reason))
 }
 
-fn set_timeout(call: &Call<'_>, _: i32) -> Result<Value> {
+/// `setTimeout`, and with `repeats` other than zero `setInterval`.
+fn set_timer(call: &Call<'_>, repeats: i32) -> Result<Value> {
     let callback = call.argument(0);
     if !callback.is_function() {
-        return Err(engine::throw_type_error("setTimeout needs a function as its first argument"));
+        return Err(engine::throw_type_error("a timer needs a function as its first argument"));
     }
     let delay = call.argument(1);
     let delay_ms = if delay.is_undefined() { 0.0 } else { delay.to_number()? };
-    // NaN and negative numbers become zero, infinity the largest; the host clamps.
+    // NaN, infinity and negative numbers become zero; the host clamps.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating is what is wanted")]
     let delay_ms = if delay_ms.is_finite() { delay_ms.floor() as u64 } else { 0 };
     let arguments = (2..call.count()).map(|index| call.argument(index)).collect();
-    let number = cell::submit(Method::Sleep, Pending::Timer { callback, arguments }).map_err(queue_is_full)?;
+    let every_ms = (repeats != 0).then_some(delay_ms);
+    let number = cell::submit_timer(callback, arguments, every_ms).map_err(queue_is_full)?;
     timers::set(number, delay_ms);
     Ok(Value::number(f64::from(number)))
 }
 
-fn clear_timeout(call: &Call<'_>, _: i32) -> Result<Value> {
+/// `clearTimeout` and `clearInterval`, which do the same.
+fn clear_timer(call: &Call<'_>, _: i32) -> Result<Value> {
     let id = match call.argument(0).kind() {
         Kind::Int(id) => u32::try_from(id).ok(),
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be a whole u32")]
         Kind::Float(id) if id.fract() == 0.0 && id > 0.0 && id <= f64::from(u32::MAX) => Some(id as u32),
         _ => None,
     };
-    if let Some(number) = id {
-        match cell::cancel_timer(number) {
-            Some(Cancelled::Pending(timer)) => {
-                timers::clear(number);
-                drop(timer);
-            }
-            Some(Cancelled::Delivering(timer)) => drop(timer),
-            None => {}
+    match id.and_then(cell::cancel_timer) {
+        Some(Cancelled::Pending(number, timer)) => {
+            timers::clear(number);
+            drop(timer);
         }
+        Some(Cancelled::Delivering(timer)) => drop(timer),
+        None => {}
     }
     Ok(Value::undefined())
 }

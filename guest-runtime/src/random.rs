@@ -20,6 +20,15 @@ pub fn reseed((a, b, c, d): Seed) {
     STREAM.set(Some(ChaCha12Rng::from_seed(seed)));
 }
 
+/// Fills a buffer.
+pub fn fill(bytes: &mut [u8]) {
+    STREAM.with_borrow_mut(|stream| {
+        if let Some(stream) = stream {
+            stream.fill_bytes(bytes);
+        }
+    });
+}
+
 /// A number in `[0, 1)` with 53 random bits.
 pub fn unit_interval() -> f64 {
     const FRACTION_BITS: u32 = 53;

@@ -10,6 +10,7 @@
 mod build_facts;
 mod catalog;
 mod declarations;
+mod globals;
 mod hostile;
 mod properties;
 mod public_api;

@@ -2,6 +2,7 @@
 //! the rest of the guest is safe Rust. What a cell is and which globals it sees live elsewhere.
 #![expect(unsafe_code, reason = "QuickJS is a C library; this folder is its one safe face")]
 
+pub mod class;
 pub mod handle;
 pub mod heap;
 mod primordials;
@@ -14,7 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use javy::quickjs::qjs as q;
 
 pub use primordials::Primordials;
-pub use value::{Attributes, Bytes, Class, ElementType, Key, Keys, Kind, Property, Value};
+pub use value::{Attributes, Class, ElementType, Key, Keys, Kind, Property, Value};
 
 /// Marks that an exception is pending in the engine. Whoever receives it hands it on or takes the exception out.
 #[derive(Debug)]
@@ -68,6 +69,7 @@ pub fn build() {
     }
     value::register_classes();
     handle::register();
+    class::register();
 }
 
 /// Lets the host stop the engine from now on. While the base state is built there is no host to ask.
@@ -165,6 +167,16 @@ pub fn throw_range_error(message: &str) -> Thrown {
     throw_text(message, |context, text| unsafe { q::JS_ThrowRangeError(context, c"%s".as_ptr(), text) })
 }
 
+/// Throws a DOMException of this name.
+pub fn throw_dom_exception(message: &str, name: &str) -> Thrown {
+    let made = Value::string(message)
+        .and_then(|message| Primordials::get().dom_exception_constructor.construct(&[message, Value::string(name)?]));
+    match made {
+        Ok(exception) => throw(exception),
+        Err(thrown) => thrown,
+    }
+}
+
 fn throw_text(message: &str, raise: impl Fn(*mut q::JSContext, *const core::ffi::c_char) -> q::JSValue) -> Thrown {
     let mut text: Vec<u8> = message.bytes().filter(|byte| *byte != 0).collect();
     text.push(0);
@@ -259,17 +271,12 @@ pub type Native = fn(&Call<'_>, magic: i32) -> Result<Value>;
 
 /// Makes a function of the guest out of one of `crate::natives::TABLE`; `index` is its place there.
 pub fn native_function(name: &CStr, length: c_int, index: i32) -> Value {
-    let kind = q::JSCFunctionType { generic_magic: Some(call_native) };
-    unsafe {
-        Value::adopted(q::JS_NewCFunction2(
-            context(),
-            kind.generic,
-            name.as_ptr(),
-            length,
-            q::JSCFunctionEnum_JS_CFUNC_generic_magic,
-            index,
-        ))
-    }
+    function_of_kind(name, length, index, q::JSCFunctionEnum_JS_CFUNC_generic_magic)
+}
+
+fn function_of_kind(name: &CStr, length: c_int, index: i32, kind: q::JSCFunctionEnum) -> Value {
+    let function = q::JSCFunctionType { generic_magic: Some(call_native) };
+    unsafe { Value::adopted(q::JS_NewCFunction2(context(), function.generic, name.as_ptr(), length, kind, index)) }
 }
 
 /// As [`native_function`], with a value that calls find in [`Call::bound`].

@@ -31,6 +31,28 @@ pub struct Primordials {
     pub dom_exception: [Value; 2],
     /// The Error constructor.
     pub error: Value,
+    /// The constructors of errors by name, `Error` first.
+    pub errors: Vec<(&'static str, Value)>,
+    /// `Map`
+    pub map: Value,
+    /// `Map.prototype.set`
+    pub map_set: Value,
+    /// `Set`
+    pub set: Value,
+    /// `Set.prototype.add`
+    pub set_add: Value,
+    /// `Date`
+    pub date: Value,
+    /// `Date.prototype.getTime`
+    pub date_value: Value,
+    /// `RegExp`
+    pub regexp: Value,
+    /// `Object`, which boxes primitives
+    pub object: Value,
+    /// `DataView`
+    pub data_view_constructor: Value,
+    /// `DOMException`
+    pub dom_exception_constructor: Value,
 }
 
 struct Once(OnceCell<Primordials>);
@@ -74,6 +96,19 @@ impl Primordials {
             symbol_description: getter("Symbol", "description"),
             dom_exception: ["name", "message"].map(|name| getter("DOMException", name)),
             error: take("Error"),
+            errors: ["Error", "EvalError", "RangeError", "ReferenceError", "SyntaxError", "TypeError", "URIError"]
+                .map(|name| (name, take(name)))
+                .into(),
+            map: take("Map"),
+            map_set: take("Map.prototype.set"),
+            set: take("Set"),
+            set_add: take("Set.prototype.add"),
+            date: take("Date"),
+            date_value: take("Date.prototype.getTime"),
+            regexp: take("RegExp"),
+            object: take("Object"),
+            data_view_constructor: take("DataView"),
+            dom_exception_constructor: take("DOMException"),
         };
         assert!(CAPTURED.0.set(captured).is_ok(), "primordials are captured once");
     }

@@ -99,6 +99,11 @@ impl Key {
         Self(unsafe { q::JS_NewAtomLen(context(), name.as_ptr().cast(), size(name.len())) })
     }
 
+    /// `Symbol.toStringTag`, which names a class.
+    pub fn to_string_tag() -> Self {
+        Self(q::JS_ATOM_Symbol_toStringTag)
+    }
+
     /// The key of an array element.
     pub fn element(index: u32) -> Self {
         Self(unsafe { q::JS_NewAtomUInt32(context(), index) })
@@ -198,6 +203,21 @@ impl Value {
     /// A string.
     pub fn string(text: &str) -> Result<Self> {
         unsafe { Self::owned(q::JS_NewStringLen(context(), text.as_ptr().cast(), size(text.len()))) }
+    }
+
+    /// A boolean.
+    pub fn boolean(value: bool) -> Self {
+        Self(q::JS_MKVAL(q::JS_TAG_BOOL, i32::from(value)))
+    }
+
+    /// A Uint8Array of a copy of these bytes.
+    pub fn bytes(bytes: &[u8]) -> Result<Self> {
+        unsafe { Self::owned(q::JS_NewUint8ArrayCopy(context(), bytes.as_ptr(), size(bytes.len()))) }
+    }
+
+    /// An ArrayBuffer of a copy of these bytes.
+    pub fn buffer(bytes: &[u8]) -> Result<Self> {
+        unsafe { Self::owned(q::JS_NewArrayBufferCopy(context(), bytes.as_ptr(), size(bytes.len()))) }
     }
 
     /// An empty object.
@@ -353,6 +373,31 @@ impl Value {
         if unsafe { q::JS_ToFloat64(context(), &raw mut number, self.0) } < 0 { Err(Thrown) } else { Ok(number) }
     }
 
+    /// The string that the value converts to. Runs guest code for objects.
+    pub fn to_js_string(&self) -> Result<Self> {
+        unsafe { Self::owned(q::JS_ToString(context(), self.0)) }
+    }
+
+    /// Whether the value counts as true. Runs no guest code.
+    pub fn is_truthy(&self) -> Result<bool> {
+        match unsafe { q::JS_ToBool(context(), self.0) } {
+            code if code < 0 => Err(Thrown),
+            code => Ok(code != 0),
+        }
+    }
+
+    /// What tells objects apart, as long as they live.
+    pub fn identity(&self) -> usize {
+        unsafe { q::JS_VALUE_GET_PTR(self.0) }.addr()
+    }
+
+    /// Whether it is an object without internal slots, and no Proxy.
+    pub fn is_ordinary(&self) -> bool {
+        /// The engine's first class.
+        const OBJECT: q::JSClassID = 1;
+        self.is_object() && unsafe { q::JS_GetClassID(self.0) } == OBJECT
+    }
+
     /// The own enumerable string keys. Runs traps of a Proxy.
     pub fn own_keys(&self) -> Result<Keys> {
         let mut table = ptr::null_mut();
@@ -453,6 +498,12 @@ impl Value {
         if code < 0 { Err(Thrown) } else { Ok(()) }
     }
 
+    /// Assigns a property as guest code would. Runs setters and traps.
+    pub fn set(&self, key: &Key, value: Self) -> Result<()> {
+        let code = unsafe { q::JS_SetProperty(context(), self.0, key.0, value.into_raw()) };
+        if code < 0 { Err(Thrown) } else { Ok(()) }
+    }
+
     /// Deletes an own property.
     pub fn delete(&self, key: &Key) -> Result<()> {
         let flags = q::JS_PROP_THROW as c_int;
@@ -507,6 +558,60 @@ impl Value {
         }
     }
 
+    /// A typed array of the same element type over another buffer.
+    pub fn typed_array_like(&self, buffer: Self, offset: f64, length: f64) -> Result<Self> {
+        let mut arguments = [buffer.0, q::JS_NewFloat64(offset), q::JS_NewFloat64(length)];
+        unsafe {
+            let element = q::JS_GetTypedArrayType(self.0).cast_unsigned();
+            Self::owned(q::JS_NewTypedArray(context(), 3, arguments.as_mut_ptr(), element))
+        }
+    }
+
+    /// A copy of the bytes of a buffer, or of those that a view covers; empty when the buffer is detached.
+    pub fn copied_bytes(&self) -> Result<Vec<u8>> {
+        let covered = match self.class() {
+            Class::ArrayBuffer => Some(Bytes { buffer: self.clone(), offset: 0, length: usize::MAX }),
+            Class::DataView => self.data_view_bytes(),
+            _ => self.typed_array_bytes(),
+        };
+        Ok(covered.map(|covered| self.with_bytes(covered, <[u8]>::to_vec)).unwrap_or_default())
+    }
+
+    /// Where the bytes of a DataView are.
+    pub fn data_view_bytes(&self) -> Option<Bytes> {
+        let mut parts = Vec::new();
+        for getter in &super::Primordials::get().data_view {
+            match getter.call(self, &[]) {
+                Ok(part) => parts.push(part),
+                // The buffer is detached or has shrunk.
+                Err(Thrown) => {
+                    drop(super::take_exception());
+                    return None;
+                }
+            }
+        }
+        let [buffer, offset, length] = parts.as_slice() else { return None };
+        let size = |value: &Self| match value.kind() {
+            Kind::Int(integer) => usize::try_from(integer).unwrap_or(0),
+            _ => 0,
+        };
+        Some(Bytes { buffer: buffer.clone(), offset: size(offset), length: size(length) })
+    }
+
+    /// Lends the bytes that a view covers, to be written. `visit` runs no guest code.
+    pub fn with_bytes_mut<T>(&self, view: Bytes, visit: impl FnOnce(&mut [u8]) -> T) -> T {
+        let mut size: q::size_t = 0;
+        let start = unsafe { q::JS_GetArrayBuffer(context(), &raw mut size, view.buffer.0) };
+        if start.is_null() {
+            drop(super::take_exception());
+            return visit(&mut []);
+        }
+        // Safety: the engine lends its buffer, and nothing else runs meanwhile.
+        let whole = unsafe { core::slice::from_raw_parts_mut(start, size as usize) };
+        let end = view.offset.saturating_add(view.length).min(whole.len());
+        visit(whole.get_mut(view.offset..end).unwrap_or(&mut []))
+    }
+
     /// The element type of a typed array.
     pub fn element_type(&self) -> ElementType {
         match unsafe { q::JS_GetTypedArrayType(self.0) } {
@@ -551,11 +656,25 @@ pub enum ElementType {
     Float64,
 }
 
+impl ElementType {
+    /// Bytes of one element.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Int8 | Self::Uint8 => 1,
+            Self::Int16 | Self::Uint16 | Self::Float16 => 2,
+            Self::Int32 | Self::Uint32 | Self::Float32 => 4,
+            Self::BigInt64 | Self::BigUint64 | Self::Float64 => 8,
+        }
+    }
+}
+
 /// What may be done with a property.
 #[derive(Clone, Copy, Debug)]
 pub enum Attributes {
     /// Visible in loops; neither writable nor configurable. Fixed globals.
     Fixed,
+    /// As a class keeps its name for itself: only configurable.
+    Tag,
     /// Visible in loops and deletable, but not writable. Tool globals.
     Deletable,
     /// Like a built-in method: writable, configurable, not visible in loops.
@@ -571,6 +690,7 @@ impl Attributes {
         let flags = match self {
             Self::Fixed => q::JS_PROP_ENUMERABLE,
             Self::Deletable => q::JS_PROP_ENUMERABLE | q::JS_PROP_CONFIGURABLE,
+            Self::Tag => q::JS_PROP_CONFIGURABLE,
             Self::Locked => 0,
             Self::Hidden => q::JS_PROP_WRITABLE | q::JS_PROP_CONFIGURABLE,
             Self::Open => q::JS_PROP_C_W_E,

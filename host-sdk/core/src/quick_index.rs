@@ -98,8 +98,8 @@ pub fn exec_description(limits: &Limits, surface: &Surface<'_>) -> String {
          A failed call throws an Error with code and message; catch it to go on. A tool whose output isn't declared \
          (-> ?) may return anything: return its value as it is and look at it before a later program depends on its \
          fields.\n\
-         setTimeout and console are there; modules, require, process, fetch and files are not. Nothing is kept between \
-         programs.",
+         Timers, console, TextEncoder, TextDecoder, structuredClone and crypto.randomUUID are there; modules, require, \
+         process, fetch, URL and files are not. Nothing is kept between programs.",
         limits.timeout_ms(),
         limits.inbox_bytes(),
         limits.max_output_bytes(),
