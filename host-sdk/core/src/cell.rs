@@ -364,7 +364,9 @@ impl Cell {
             return;
         }
         self.argument_bytes += bytes;
-        if self.in_flight < self.in_flight_max {
+        // Timers wait their turn: one that sets itself again and again would keep the rest out for ever.
+        let jumps_queue = id.method != Method::Sleep || self.queue.is_empty();
+        if self.in_flight < self.in_flight_max && jumps_queue {
             self.in_flight += 1;
             self.bridge_dispatch_started |= id.method.reaches_outside();
             self.requests.insert(id, entry);
