@@ -71,7 +71,7 @@ test: guest fetch ## Runs every test.
 	fi
 
 cases: build ## Runs the conformance cases, inline and parking.
-	$(OUT)/codemode cases tests/cases --mode both
+	$(OUT)/codemode cases tests/cases tests/hostile --mode both
 
 bench: guest ## Measures each step of a cell's life, and prints a table.
 	$(CARGO) bench --profile $(PROFILE) --bench lifecycle --bench catalog

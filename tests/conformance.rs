@@ -10,7 +10,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::from_args();
-    let suite = Arc::new(Suite::load(&[PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cases")])?);
+    let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let suite = Arc::new(Suite::load(&[tests.join("cases"), tests.join("hostile")])?);
     let mut trials = Vec::new();
     for id in suite.ids("") {
         let prefix = if suite.cases.get(id).is_some_and(codemode_cli::cases::Case::is_timed) { "timed::" } else { "" };

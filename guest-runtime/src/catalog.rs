@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 
 use crate::codemode::cell::catalog as host;
 use crate::codemode::cell::types::Server;
-use crate::engine::{self, Attributes, Key, Kind, Result, Value, handle, parse_json};
+use crate::engine::{self, Attributes, Key, Kind, Property, Result, Value, handle, parse_json};
 
 /// What a property of a handle shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -140,7 +140,10 @@ pub fn field(index: u32, field: Field) -> Result<Value> {
         Field::Metadata(name) => name,
         Field::ApiPath => "apiPath",
     };
-    Ok(parse_json(&terminated(metadata(index)))?.data_property(&Key::named(name)).unwrap_or_else(Value::undefined))
+    match parse_json(&terminated(metadata(index)))?.own_property(&Key::named(name))? {
+        Some(Property::Data(value)) => Ok(value),
+        Some(Property::Accessor(_)) | None => Ok(Value::undefined()),
+    }
 }
 
 /// What a handle becomes as data: compact JSON.
@@ -153,14 +156,9 @@ pub fn metadata_of(handle: &Value) -> Result<Value> {
     let Some(index) = handle.handle_index() else {
         return Err(engine::throw_type_error("toJSON is a method of tool handles"));
     };
-    frozen_object(&terminated(metadata(index)))
-}
-
-/// Data as an object that is frozen itself.
-pub fn frozen_object(json: &[u8]) -> Result<Value> {
-    let object = parse_json(json)?;
-    object.freeze()?;
-    Ok(object)
+    let metadata = parse_json(&terminated(metadata(index)))?;
+    metadata.freeze()?;
+    Ok(metadata)
 }
 
 /// JSON from the host as the engine's parser wants it.
@@ -171,10 +169,12 @@ pub fn terminated(mut json: Vec<u8>) -> Vec<u8> {
 
 /// The handles of all tools that are globals, by callable name, as a frozen array.
 pub fn all() -> Result<Value> {
-    frozen(HANDLES.with_borrow(|handles| handles.get(..GLOBALS.get()).unwrap_or_default().to_vec()))
+    let all = Value::array(HANDLES.with_borrow(|handles| handles.get(..GLOBALS.get()).unwrap_or_default().to_vec()))?;
+    all.freeze()?;
+    Ok(all)
 }
 
-/// The handles of a list of indexes, as a frozen array.
+/// The handles of a list of indexes, as an array.
 pub fn handles_of(indexes: &Value) -> Result<Value> {
     let count = u32::try_from(indexes.length()?).unwrap_or(u32::MAX);
     let mut found = Vec::new();
@@ -187,16 +187,10 @@ pub fn handles_of(indexes: &Value) -> Result<Value> {
         };
         found.extend(HANDLES.with_borrow(|handles| handles.get(index).cloned()));
     }
-    frozen(found)
+    Value::array(found)
 }
 
-fn frozen(items: Vec<Value>) -> Result<Value> {
-    let array = Value::array(items)?;
-    array.freeze()?;
-    Ok(array)
-}
-
-/// Freezes a list of files and each entry of it, inside an object `{files}`.
+/// A frozen list of frozen files, inside an object `{files}`.
 pub fn file_list(json: Vec<u8>) -> Result<Value> {
     let files = parse_json(&terminated(json))?;
     for place in 0..u32::try_from(files.length()?).unwrap_or(u32::MAX) {
@@ -207,6 +201,5 @@ pub fn file_list(json: Vec<u8>) -> Result<Value> {
     files.freeze()?;
     let list = Value::object()?;
     list.define(&Key::named("files"), files, Attributes::Open)?;
-    list.freeze()?;
     Ok(list)
 }

@@ -272,13 +272,13 @@ fn deliver(pending: Pending, outcome: Result<Vec<u8>, RequestError>) -> engine::
         (Pending::Timer(timer), _) => fire(timer),
         (Pending::Promise { deferred, shape, .. }, Ok(json)) => {
             let value = if json.is_empty() { Ok(Value::undefined()) } else { engine::parse_json(&json) };
-            let value = match shape {
-                Shape::Data => value,
-                Shape::Frozen => value.and_then(|object| object.freeze().map(|()| object)),
-                Shape::Handles => value.and_then(|indexes| catalog::handles_of(&indexes)),
+            let (value, is_frozen) = match shape {
+                Shape::Data => (value, false),
+                Shape::Frozen => (value, true),
+                Shape::Handles => (value.and_then(|indexes| catalog::handles_of(&indexes)), true),
             };
             match value {
-                Ok(value) => engine::resolve_with_data(&deferred, value),
+                Ok(value) => engine::resolve_with_data(&deferred, value, is_frozen),
                 // A reply that the engine can't hold, for instance one that is nested too deeply.
                 Err(Thrown) => deferred.reject.call(&Value::undefined(), &[engine::take_exception()]),
             }

@@ -387,7 +387,7 @@ fn api(call: &Call<'_>, _: i32) -> Result<Value> {
         _ => false,
     };
     match host::api(server, name.as_ref().map(String::as_bytes), with_schemas) {
-        Ok(json) => resolved(engine::parse_json(&catalog::terminated(json))),
+        Ok(json) => resolved(engine::parse_json(&catalog::terminated(json)), false),
         Err(message) => rejected(engine::throw_type_error(&message)),
     }
 }
@@ -399,7 +399,7 @@ fn list_files(call: &Call<'_>, _: i32) -> Result<Value> {
         _ => return rejected(engine::throw_type_error("API.list needs a string as its prefix")),
     };
     match host::list_files(prefix.as_bytes()) {
-        Ok(json) => resolved(catalog::file_list(json)),
+        Ok(json) => resolved(catalog::file_list(json), true),
         Err(message) => rejected(engine::throw_type_error(&message)),
     }
 }
@@ -410,7 +410,7 @@ fn read_file(call: &Call<'_>, _: i32) -> Result<Value> {
     }
     let path = query_text(&call.argument(0))?;
     match host::read_file(path.as_bytes()) {
-        Ok(ApiFile::Content(json)) => resolved(catalog::frozen_object(&catalog::terminated(json))),
+        Ok(ApiFile::Content(json)) => resolved(engine::parse_json(&catalog::terminated(json)), true),
         Ok(ApiFile::Tool(tool)) => request(Method::Describe, Shape::Frozen, |number| host::declare(number, tool)),
         Err(message) => rejected(engine::throw_type_error(&message)),
     }
@@ -425,11 +425,11 @@ fn query_text(text: &Value) -> Result<String> {
 }
 
 /// A promise of data that is there already.
-fn resolved(value: Result<Value>) -> Result<Value> {
+fn resolved(value: Result<Value>, is_frozen: bool) -> Result<Value> {
     match value {
         Ok(value) => {
             let deferred = engine::deferred()?;
-            engine::resolve_with_data(&deferred, value)?;
+            engine::resolve_with_data(&deferred, value, is_frozen)?;
             Ok(deferred.promise)
         }
         Err(thrown) => rejected(thrown),

@@ -187,10 +187,14 @@ fn submit_call(
 ) -> wasmtime::Result<()> {
     let payload = call_payload(caller, tool, arguments)?;
     let host = caller.data_mut();
+    let is_object = !matches!(&payload, Payload::Tool { arguments, .. } if !arguments.get().starts_with('{'));
+    if method == Method::Namespace && !is_object {
+        return Err(host.violated("arguments for a server that aren't an object"));
+    }
     let catalog = host.catalog.clone();
     match catalog.0.entry(tool) {
         Some(entry) if entry.is_member() == (method == Method::Namespace) => {
-            host.submit(method, number, payload, entry.definition.replay_safe)
+            host.submit(method, number, payload, entry.is_replay_safe())
         }
         Some(_) | None => Err(host.violated("a tool that isn't in the catalog")),
     }
@@ -211,6 +215,9 @@ fn link_catalog(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
         let query: Result<Query, _> = serde_json::from_slice(query.as_le_slice(&caller));
         let host = caller.data_mut();
         match query {
+            Ok(Query { query, .. }) if query.len() as u64 > limits::fixed(&limits::LOOKUP_BYTES) => {
+                Err(host.violated("a query that is too long"))
+            }
             Ok(Query { query, limit }) => host.submit(Method::Search, number, Payload::Search { query, limit }, true),
             Err(_) => Err(host.violated("a query that isn't one")),
         }
@@ -234,32 +241,44 @@ fn submit_describe(host: &mut Host, number: u32, index: u32, payload: Payload) -
 /// What is answered at once, because a catalog never changes.
 fn link_answers(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
     linker.func_wrap("metadata", |mut caller: Caller<'_>, (tool,): (u32,)| {
-        let catalog = caller.data().catalog.clone();
-        match catalog.0.entry(tool) {
-            Some(entry) => Ok((entry.metadata(),)),
-            None => Err(caller.data_mut().violated("a tool that isn't in the catalog")),
-        }
+        let catalog = answering(caller.data_mut())?;
+        let host = caller.data_mut();
+        let Some(entry) = catalog.0.entry(tool) else {
+            return Err(host.violated("a tool that isn't in the catalog"));
+        };
+        host.has_read_remote_text |= entry.is_member();
+        Ok((entry.metadata(),))
     })?;
     linker.func_wrap(
         "api",
         |mut caller: Caller<'_>, (server, name, schemas): (Option<u32>, Option<WasmList<u8>>, bool)| {
             let name = name.map(|name| lookup_text(&mut caller, &name)).transpose()?;
             let host = caller.data_mut();
+            let catalog = answering(host)?;
             host.has_read_remote_text = true;
-            Ok((host.catalog.0.api(server, name.as_deref(), schemas, host.inbox_bytes),))
+            Ok((catalog.0.api(server, name.as_deref(), schemas, host.inbox_bytes),))
         },
     )?;
     linker.func_wrap("list-files", |mut caller: Caller<'_>, (prefix,): (WasmList<u8>,)| {
         let prefix = lookup_text(&mut caller, &prefix)?;
-        Ok((caller.data().catalog.0.list_files(&prefix),))
+        let host = caller.data_mut();
+        Ok((answering(host)?.0.list_files(&prefix, host.inbox_bytes),))
     })?;
     linker.func_wrap("read-file", |mut caller: Caller<'_>, (path,): (WasmList<u8>,)| {
         let path = lookup_text(&mut caller, &path)?;
         let host = caller.data_mut();
-        let file = host.catalog.0.read_file(&path);
+        let file = answering(host)?.0.read_file(&path, host.inbox_bytes);
         host.has_read_remote_text |= matches!(file, Ok(File { is_remote: true, .. }));
         Ok((file.map(|file| file.found),))
     })
+}
+
+/// The catalog, for a guest that asks during a turn: what it learns is taken note of when the turn ends.
+fn answering(host: &mut Host) -> wasmtime::Result<Catalog> {
+    if host.ledger.is_none() {
+        return Err(host.violated("a question outside of a turn"));
+    }
+    Ok(host.catalog.clone())
 }
 
 /// The text of a name or path that the guest looks up.

@@ -174,6 +174,8 @@ pub(crate) struct Tools {
     /// Built when the first cell searches.
     index: OnceLock<Index>,
     quick_index: OnceLock<String>,
+    /// The declaration of all servers together.
+    server_index: OnceLock<String>,
     /// What installing it changes, made by the first cell. For the engine of that cell only, if several share a catalog.
     pub image: OnceLock<CatalogImage>,
 }

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use codemode_core::declarations::required_without_default;
-use codemode_core::hints;
 use codemode_core::json;
 use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
 use serde_json::value::RawValue;
@@ -16,7 +15,7 @@ const DETAILS_MAX: usize = 5;
 const DETAIL_BYTES_MAX: usize = 256;
 /// Names that one message suggests.
 const SUGGESTIONS_MAX: usize = 3;
-/// Bytes of a value up to which all of its mistakes are listed; of a larger one the first.
+/// Bytes of a value up to which its mistakes are described.
 const LISTED_BYTES_MAX: usize = 16 * 1024;
 /// Values in a schema, levels of it, and references that follow each other. What has more isn't enforced.
 const SCHEMA_VALUES_MAX: usize = 8_192;
@@ -73,32 +72,41 @@ impl Contract {
         Err(reason.unwrap_or_default())
     }
 
-    /// What is wrong with a value that has `bytes` bytes of JSON; empty when nothing is.
-    fn mistakes<'a>(&'a self, value: &'a Value, bytes: usize) -> Vec<ValidationError<'a>> {
+    /// What is wrong with a JSON text; nothing when it fits. Small texts get the details that `say` makes of mistakes.
+    fn mistakes(&self, text: &RawValue, say: impl Fn(&ValidationError<'_>) -> String) -> Option<(Value, String)> {
+        let Ok(value) = json::parse(text) else { return Some((Value::Null, String::from("it can't be read"))) };
         let mut any_number = usize::MAX;
-        if !fits(value, self.levels_max, &mut any_number) || self.validator.is_valid(value) {
-            return Vec::new();
+        if !fits(&value, self.levels_max, &mut any_number) {
+            let details = format!("it is nested deeper than the {} levels that can be checked", self.levels_max);
+            return Some((value, details));
         }
-        let most = if bytes <= LISTED_BYTES_MAX { DETAILS_MAX } else { 1 };
-        if most == 1 {
-            return self.validator.validate(value).err().into_iter().collect();
+        if self.validator.is_valid(&value) {
+            return None;
         }
-        self.validator.iter_errors(value).take(most).collect()
+        if text.get().len() > LISTED_BYTES_MAX {
+            // Describing mistakes costs far more than finding that there is one.
+            return Some((value, String::from("it is too large for details; try with less")));
+        }
+        let details: Vec<String> =
+            self.validator.iter_errors(&value).take(DETAILS_MAX).map(|error| say(&error)).collect();
+        Some((value, details.join("; ")))
     }
 
-    /// Checks the input of a native tool.
+    /// Checks the input of a native tool, whose compact hint is `hint`.
     ///
     /// # Errors
     ///
     /// `input_contract`, with the parameters that may be meant and the signature.
-    pub fn check_input(&self, tool: &str, schema: &Value, input: &RawValue) -> Result<(), Breach> {
-        let Ok(value) = json::parse(input) else { return Ok(()) };
-        let mistakes = self.mistakes(&value, input.get().len());
-        if mistakes.is_empty() {
-            return Ok(());
+    pub fn check_input(&self, tool: &str, schema: &Value, hint: &str, input: &RawValue) -> Result<(), Breach> {
+        let Some((given, details)) = self.mistakes(input, located) else { return Ok(()) };
+        let mut message = not_called(tool, &details);
+        let suggestions = suggestions(schema, &given);
+        if !suggestions.is_empty() {
+            // Writing to a string can't fail.
+            let _ = write!(message, " Did you mean {}?", suggestions.join(" or "));
         }
-        let details: Vec<String> = mistakes.iter().map(located).collect();
-        Err(input_breach(tool, schema, &value, &details.join("; ")))
+        let _ = write!(message, " Expected {tool}({hint})");
+        Err(Breach { message, code: "input_contract" })
     }
 
     /// Checks the output of a native tool. The value is never shown, because it may hold what the guest must not see.
@@ -107,13 +115,10 @@ impl Contract {
     ///
     /// `output_contract`, with the places that break the schema.
     pub fn check_output(&self, tool: &str, output: &RawValue) -> Result<(), Breach> {
-        let Ok(value) = json::parse(output) else { return Ok(()) };
-        let mistakes = self.mistakes(&value, output.get().len());
-        if mistakes.is_empty() {
+        let Some((_, details)) = self.mistakes(output, |mistake| cut(place_and_keyword(mistake))) else {
             return Ok(());
-        }
-        let details: Vec<String> = mistakes.iter().map(|mistake| cut(place_and_keyword(mistake))).collect();
-        let message = format!("{tool} ran, but its output breaks its declared schema: {}", details.join("; "));
+        };
+        let message = format!("{tool} ran, but its output breaks its declared schema: {details}");
         Err(Breach { message, code: "output_contract" })
     }
 }
@@ -134,9 +139,10 @@ pub(crate) fn complete_member_input(
     let missing: Vec<&str> =
         required_without_default(schema).into_iter().filter(|name| !given.contains_key(*name)).collect();
     if !missing.is_empty() {
+        // Nothing else of a server's schema is shown: its text comes from outside.
         let details: Vec<String> =
             missing.iter().take(DETAILS_MAX).map(|name| cut(format!("{name:?} is required"))).collect();
-        return Err(input_breach(tool, schema, &Value::Object(given), &details.join("; ")));
+        return Err(Breach { message: not_called(tool, &details.join("; ")), code: "input_contract" });
     }
     let before = given.len();
     for (name, property) in properties(schema).into_iter().flatten() {
@@ -149,15 +155,8 @@ pub(crate) fn complete_member_input(
     if given.len() == before { Ok(None) } else { Ok(serde_json::value::to_raw_value(&given).ok()) }
 }
 
-fn input_breach(tool: &str, schema: &Value, given: &Value, details: &str) -> Breach {
-    let mut message = format!("{tool} wasn't called, its input doesn't fit: {details}.");
-    let suggestions = suggestions(schema, given);
-    if !suggestions.is_empty() {
-        // Writing to a string can't fail.
-        let _ = write!(message, " Did you mean {}?", suggestions.join(" or "));
-    }
-    let _ = write!(message, " Expected {tool}({})", hints::input(schema));
-    Breach { message, code: "input_contract" }
+fn not_called(tool: &str, details: &str) -> String {
+    format!("{tool} wasn't called, its input doesn't fit: {details}.")
 }
 
 fn properties(schema: &Value) -> Option<&Map<String, Value>> {
@@ -166,14 +165,15 @@ fn properties(schema: &Value) -> Option<&Map<String, Value>> {
 
 /// Parameters that are close to names which were given and don't exist, closest first.
 fn suggestions(schema: &Value, given: &Value) -> Vec<String> {
-    const NAMES_MAX: usize = 64;
-    const NAME_CHARS_MAX: usize = 64;
+    const GIVEN_MAX: usize = 8;
+    const KNOWN_MAX: usize = 128;
+    const NAME_CHARS_MAX: usize = 32;
     let (Some(known), Some(given)) = (properties(schema), given.as_object()) else { return Vec::new() };
     let is_short = |name: &&String| name.chars().count() <= NAME_CHARS_MAX;
     let mut close: Vec<(usize, &String)> = Vec::new();
-    for wrong in given.keys().filter(|name| !known.contains_key(*name)).filter(is_short).take(NAMES_MAX) {
+    for wrong in given.keys().filter(|name| !known.contains_key(*name)).filter(is_short).take(GIVEN_MAX) {
         let reach = (wrong.chars().count() / 2).max(2);
-        for name in known.keys().filter(|name| !given.contains_key(*name)).filter(is_short).take(NAMES_MAX) {
+        for name in known.keys().filter(|name| !given.contains_key(*name)).filter(is_short).take(KNOWN_MAX) {
             let distance = strsim::damerau_levenshtein(&wrong.to_lowercase(), &name.to_lowercase());
             if distance <= reach && !close.iter().any(|(_, listed)| *listed == name) {
                 close.push((distance, name));
@@ -310,7 +310,9 @@ mod tests {
 
     fn check(schema: &Value, input: &Value) -> Result<(), String> {
         let contract = Contract::compile(schema).unwrap();
-        contract.check_input("tool", schema, &raw(input)).map_err(|breach| breach.message)
+        contract
+            .check_input("tool", schema, &codemode_core::hints::input(schema), &raw(input))
+            .map_err(|breach| breach.message)
     }
 
     #[test]
@@ -368,7 +370,8 @@ mod tests {
         for _ in 0..60 {
             input = json!({"next": input, "a": 1});
         }
-        assert_eq!(check(&schema, &input), Ok(()), "too deep to be checked");
+        let message = check(&schema, &input).unwrap_err();
+        assert!(message.contains("deeper than the 10 levels that can be checked"), "{message}");
         let linear = json!({"properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}});
         assert_eq!(levels_max(&linear), Some(128));
         let chain = json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {}}});

@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
@@ -68,8 +69,8 @@ pub(crate) fn tool(
     let is_sequential = catalog.0.entry(index)?.definition.sequential;
     let cancellation = CancellationToken::new();
     let call = Call { request_id: id.to_string(), cancellation: cancellation.clone() };
-    let tool = Callee { catalog: catalog.clone(), index };
-    if catalog.0.has_sequential {
+    let tool = Callee { catalog: catalog.clone(), index, output_bytes_max: session.limits.inbox_bytes() };
+    if session.has_sequential.load(SeqCst) {
         let turnstile = session.turnstile.clone();
         let task = session.runtime.spawn(async move {
             let (_alone, _shared) = if is_sequential {
@@ -150,6 +151,8 @@ fn settle(events: &UnboundedSender<Event>, id: RequestId, reply: Reply) {
 struct Callee {
     catalog: Catalog,
     index: u32,
+    /// A longer output isn't looked at, because the cell refuses it.
+    output_bytes_max: u64,
 }
 
 fn failed(message: &str) -> Reply {
@@ -170,10 +173,14 @@ impl CatchPanic {
     }
 
     fn hand_on(&self, output: Output) -> Reply {
-        match self.tool.catalog.0.entry(self.tool.index).map(|entry| entry.hand_on(output)) {
-            Some(Ok(output)) => Reply::Value(output),
-            Some(Err(breach)) => Reply::Failed { message: breach.message, code: Some(breach.code) },
-            None => failed("the tool is gone"),
+        if output.get().len() as u64 > self.tool.output_bytes_max {
+            return Reply::Value(output);
+        }
+        let entry = self.tool.catalog.0.entry(self.tool.index);
+        match catch_unwind(AssertUnwindSafe(|| entry.map(|entry| entry.hand_on(output)))) {
+            Ok(Some(Ok(output))) => Reply::Value(output),
+            Ok(Some(Err(breach))) => Reply::Failed { message: breach.message, code: Some(breach.code) },
+            Ok(None) | Err(_) => failed("the tool's output can't be handed on"),
         }
     }
 }

@@ -22,11 +22,12 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::alarms::AlarmId;
 use crate::bindings::{GuestLimits, Seed, StartInput};
+use crate::bridge::Stop;
 use crate::catalog::{Entry, reply};
 use crate::contract::Breach;
 use crate::dispatch::{self, Running};
 use crate::engine::{Shared, Slot};
-use crate::instance::{Instance, TurnContext, TurnResult, no_room_for_tools, refused};
+use crate::instance::{Instance, TurnContext, TurnResult, no_room_for_tools, refused, stopped};
 use crate::session::{CellEvent, Current, Inner as Session};
 use crate::snapshot::{CatalogImage, StartImage};
 use crate::source::GuestSource;
@@ -325,12 +326,23 @@ impl Drive {
         match report {
             Ok(mut report) => {
                 for request in &mut report.requests {
+                    if let Some(lost) = self.overrun(deadline) {
+                        return self.feed(Event::TurnLost(lost));
+                    }
                     self.accept(request);
                 }
                 self.feed(Event::TurnEnded(report));
             }
             Err(lost) => self.feed(Event::TurnLost(lost)),
         }
+    }
+
+    /// Checking what a turn asked for counts as part of it.
+    fn overrun(&self, deadline: Instant) -> Option<Lost> {
+        if self.reins.cancelled.load(Ordering::Relaxed) {
+            return Some(cancelled());
+        }
+        (Instant::now() >= deadline).then(|| stopped(Stop::Timeout))
     }
 
     /// Checks a call's input against the contract of its tool.

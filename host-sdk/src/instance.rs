@@ -109,10 +109,13 @@ impl Instance {
             catalog.0.to_install(),
         );
         drop(ticking);
-        match installed? {
-            (Ok(()),) => Ok(()),
-            (Err(()),) => Err(no_room_for_tools(&catalog)),
+        let installed = installed?;
+        let host = self.store.data();
+        if let Some((stop, _)) = host.stop {
+            return Err(stopped(stop));
         }
+        // An engine that is short of memory may leave something out without saying so.
+        if installed.0.is_err() || host.memory_was_refused { Err(no_room_for_tools(&catalog)) } else { Ok(()) }
     }
 
     /// Runs the first turn.
@@ -304,7 +307,8 @@ fn checked_text(text: Vec<u8>) -> Result<String, Lost> {
     String::from_utf8(text).map_err(|_| violation("an error text that isn't UTF-8"))
 }
 
-fn stopped(stop: Stop) -> Lost {
+/// How a turn ended that was stopped.
+pub(crate) fn stopped(stop: Stop) -> Lost {
     match stop {
         Stop::Timeout => Lost { kind: Kind::Timeout, error: String::from("the cell computed past its time budget") },
         Stop::Aborted => Lost { kind: Kind::Aborted, error: String::from("the execution was cancelled") },

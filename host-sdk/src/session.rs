@@ -149,6 +149,7 @@ impl SessionBuilder {
             engine: self.engine,
             limits: self.limits,
             owner: self.owner,
+            has_sequential: AtomicBool::new(catalog.0.has_sequential),
             current: RwLock::new(Current { catalog, counters: Counters::new() }),
             turnstile: Arc::default(),
             runtime,
@@ -235,6 +236,8 @@ pub(crate) struct Inner {
     pub runtime: Handle,
     /// A sequential tool holds it alone, any other shares it.
     pub turnstile: Arc<tokio::sync::RwLock<()>>,
+    /// Whether it ever had a sequential tool: its cells of every catalog go through the turnstile then.
+    pub has_sequential: AtomicBool,
     current: RwLock<Current>,
     pub park_at_every_suspension: bool,
     observer: Option<Observer>,
@@ -363,12 +366,13 @@ impl Session {
         let mut current = self.0.current.write().unwrap_or_else(PoisonError::into_inner);
         let change =
             if catalog.only_adds_to(&current.catalog) { CatalogChange::Added } else { CatalogChange::Replaced };
+        self.0.has_sequential.fetch_or(catalog.0.has_sequential, SeqCst);
         current.catalog = catalog;
         if change == CatalogChange::Replaced {
-            current.counters = Counters::new();
-            let (kept, running) = (current.counters.clone(), std::mem::take(&mut *self.0.cells()));
+            let replaced = std::mem::replace(&mut current.counters, Counters::new());
+            let running = std::mem::take(&mut *self.0.cells());
             drop(current);
-            self.0.end(&running, |cell| !Arc::ptr_eq(&cell.current.counters, &kept));
+            self.0.end(&running, |cell| Arc::ptr_eq(&cell.current.counters, &replaced));
         }
         change
     }

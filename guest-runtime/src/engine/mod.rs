@@ -202,9 +202,9 @@ pub fn deferred() -> Result<Deferred> {
     unsafe { Ok(Deferred { promise, resolve: Value::adopted(resolve), reject: Value::adopted(reject) }) }
 }
 
-/// Fulfils a promise with data that came from the host. An object that merely inherits a `then`, which only the guest can
+/// Fulfils a promise with data that came from the host, and freezes it if asked to. An object that merely inherits a `then`, which only the guest can
 /// have put on a built-in prototype, isn't taken for a thenable.
-pub fn resolve_with_data(deferred: &Deferred, value: Value) -> Result<Value> {
+pub fn resolve_with_data(deferred: &Deferred, value: Value, is_frozen: bool) -> Result<Value> {
     let then = Key::named("then");
     let inherits_then = value.is_object() && value.own_property(&then)?.is_none() && value.inherits(&then)?;
     if inherits_then {
@@ -213,6 +213,10 @@ pub fn resolve_with_data(deferred: &Deferred, value: Value) -> Result<Value> {
     let resolved = deferred.resolve.call(&Value::undefined(), std::slice::from_ref(&value));
     if inherits_then {
         value.delete(&then)?;
+    }
+    // Only now: what is frozen can't be shielded.
+    if is_frozen {
+        value.freeze()?;
     }
     resolved
 }

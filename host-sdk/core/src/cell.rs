@@ -452,7 +452,8 @@ impl Cell {
             self.phase = Phase::Checkpointing;
             return vec![Action::Park];
         }
-        if self.budget.is_spent(now) {
+        // Without a slot it has no host work, only replies that were made here: it isn't parked, and runs out of time.
+        if self.budget.is_spent(now) && self.has_slot {
             return self.park_or_suspend();
         }
         if self.replies.is_empty() {

@@ -17,8 +17,13 @@ const TOOL_LEVELS: usize = 12;
 const MEMBER_LEVELS: usize = 8;
 /// Properties of one object, literals of one enumeration, alternatives of one union, items of one tuple.
 const PARTS_MAX: usize = 256;
-/// Schemas that are looked at for one type.
+/// Names of types in one list: there are seven.
+const TYPES_MAX: usize = 7;
+/// Schemas that are looked at for one type. Long lists of properties and required names count too.
 const NODES_MAX: usize = 4_096;
+const NAMES_PER_NODE: usize = 16;
+/// Alternatives that an intersection of unions may have: the compiler multiplies them.
+const ALTERNATIVES_MAX: usize = 1_000;
 /// Characters of one type.
 const CHARS_MAX: usize = 32_768;
 /// Lines of a description that a declaration repeats, and characters of each line of a comment.
@@ -54,7 +59,8 @@ pub fn type_of(schema: &Value) -> String {
 /// ```
 pub fn tool(callable_name: &str, input: Option<&Value>, output: Option<&Value>) -> String {
     let type_or_unknown = |schema: Option<&Value>| schema.map_or_else(|| UNKNOWN.to_owned(), type_of);
-    let mark = if input.is_none_or(|schema| accepts_no_input(schema, schema, 0)) { "?" } else { "" };
+    let mut left = NODES_MAX;
+    let mark = if input.is_none_or(|schema| accepts_no_input(schema, schema, &mut left)) { "?" } else { "" };
     format!(
         "// A tool of this session, made from its JSON Schemas. Call it with await; a call that fails throws.\n\
          // Where a type says unknown, look at a value before using it.\n\
@@ -200,28 +206,35 @@ fn comment_text(line: &str) -> String {
     line.replace("*/", "* /").replace(['\u{2028}', '\u{2029}'], " ")
 }
 
-/// Whether `{}` is an input that the schema allows, as far as one can tell at a glance.
-fn accepts_no_input(schema: &Value, root: &Value, depth: usize) -> bool {
+/// Whether `{}` is an input that the schema allows, as far as one can tell by looking at `left` schemas. Each counts as
+/// one and costs at most one level of recursion, so that the stack is bounded as well.
+fn accepts_no_input(schema: &Value, root: &Value, left: &mut usize) -> bool {
     let Some(fields) = schema.as_object() else { return schema != &Value::Bool(false) };
-    if depth > TOOL_LEVELS {
-        return true;
-    }
-    let accepts = |schema: &Value| accepts_no_input(schema, root, depth + 1);
-    let members = |keyword: &str| fields.get(keyword).and_then(Value::as_array);
+    const STEP: usize = 32;
+    let Some(rest) = left.checked_sub(STEP) else { return true };
+    *left = rest;
+    let members = |keyword: &str| fields.get(keyword).and_then(Value::as_array).into_iter().flatten();
     let takes_objects = match fields.get("type") {
         Some(Value::String(name)) => name == "object",
-        Some(Value::Array(names)) => names.iter().any(|name| name == "object"),
+        Some(Value::Array(names)) => names.iter().take(TYPES_MAX).any(|name| name == "object"),
         _ => true,
     };
     let is_there = |keyword: &str| fields.get(keyword).is_some_and(|value| !value.is_null());
-    takes_objects
-        && required_names(schema).is_empty()
-        && !is_there("const")
-        && !is_there("enum")
-        && fields.get("minProperties").and_then(Value::as_u64).unwrap_or(0) == 0
-        && fields.get("$ref").and_then(|name| target(root, name)).is_none_or(accepts)
-        && members("allOf").is_none_or(|all| all.iter().all(accepts))
-        && ["anyOf", "oneOf"].iter().all(|keyword| members(keyword).is_none_or(|any| any.iter().any(accepts)))
+    let is_refused = !takes_objects
+        || is_there("const")
+        || is_there("enum")
+        || fields.get("required").and_then(Value::as_array).is_some_and(|required| !required.is_empty())
+        || fields.get("minProperties").and_then(Value::as_u64).unwrap_or(0) > 0;
+    if is_refused {
+        return false;
+    }
+    let referenced = fields.get("$ref").and_then(|name| target(root, name));
+    if !members("allOf").chain(referenced).all(|member| accepts_no_input(member, root, left)) {
+        return false;
+    }
+    ["anyOf", "oneOf"].iter().all(|keyword| {
+        members(keyword).next().is_none() || members(keyword).any(|member| accepts_no_input(member, root, left))
+    })
 }
 
 /// What a local reference points to.
@@ -325,7 +338,7 @@ impl<'a> Renderer<'a> {
         }
         match fields.get("type") {
             Some(Value::String(name)) => self.named(name, fields, level),
-            Some(Value::Array(names)) if !names.is_empty() && names.len() <= PARTS_MAX => {
+            Some(Value::Array(names)) if !names.is_empty() && names.len() <= TYPES_MAX => {
                 joined(names.iter().map(|name| self.named(name.as_str().unwrap_or_default(), fields, level)).collect())
             }
             None if fields.contains_key("properties") => self.object(fields, level),
@@ -372,6 +385,8 @@ impl<'a> Renderer<'a> {
 
     fn object(&mut self, fields: &'a Map<String, Value>, level: usize) -> String {
         let properties = fields.get("properties").and_then(Value::as_object);
+        let required_count = fields.get("required").and_then(Value::as_array).map_or(0, Vec::len);
+        self.nodes += (properties.map_or(0, Map::len) + required_count) / NAMES_PER_NODE;
         let required: BTreeSet<&str> =
             fields.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
         let mut named: Vec<(&str, Option<&'a Value>)> =
@@ -425,7 +440,7 @@ fn has_type(value: &Value, name: &Value) -> bool {
             "object" => value.is_object(),
             _ => true,
         },
-        Value::Array(names) => names.iter().any(|name| has_type(value, name)),
+        Value::Array(names) => names.iter().take(TYPES_MAX).any(|name| name.is_string() && has_type(value, name)),
         _ => true,
     }
 }
@@ -459,6 +474,11 @@ fn intersection(parts: Vec<String>) -> String {
         if part != UNKNOWN && !said.contains(&part) {
             said.push(part);
         }
+    }
+    let width = |part: &String| part.matches(" | ").count() + 1;
+    if said.iter().map(width).fold(1, usize::saturating_mul) > ALTERNATIVES_MAX {
+        said.sort_by_key(width);
+        said.truncate(1);
     }
     match said.as_slice() {
         [] => UNKNOWN.to_owned(),

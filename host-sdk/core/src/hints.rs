@@ -1,6 +1,7 @@
 //! Compact signatures: a JSON Schema in one line of TypeScript-like text, for the quick index and the metadata of handles
 //! (B 7, contract 7.5). A hint is short and may be partial; the full schema is a `describe()` away.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
@@ -17,18 +18,40 @@ const LITERAL_VARIANTS_MAX: usize = 8;
 const LITERALS_MAX: usize = 8;
 const LITERALS_CHARS_MAX: usize = 96;
 
+/// Schemas that one rendering looks at. Long lists of properties count too.
+const NODES_MAX: usize = 2_048;
+const NAMES_PER_NODE: usize = 16;
+
 /// How much may be shown.
 #[derive(Clone, Copy)]
-struct Bounds {
-    chars: usize,
+struct Bounds<'a> {
     depth: usize,
     properties: usize,
     /// Whether bounds of numbers are worth showing.
     shows_number_bounds: bool,
+    /// Schemas that were looked at.
+    nodes: &'a Cell<usize>,
 }
 
-const INPUT: Bounds = Bounds { chars: 300, depth: 4, properties: 16, shows_number_bounds: true };
-const OUTPUT: Bounds = Bounds { chars: 800, depth: 6, properties: 22, shows_number_bounds: false };
+impl Bounds<'_> {
+    /// Takes note of that much work, and says whether it is too much.
+    fn is_spent(&self, nodes: usize) -> bool {
+        self.nodes.set(self.nodes.get() + nodes);
+        self.nodes.get() > NODES_MAX
+    }
+}
+
+/// The bounds of a hint.
+#[derive(Clone, Copy)]
+struct Size {
+    chars: usize,
+    depth: usize,
+    properties: usize,
+    shows_number_bounds: bool,
+}
+
+const INPUT: Size = Size { chars: 300, depth: 4, properties: 16, shows_number_bounds: true };
+const OUTPUT: Size = Size { chars: 800, depth: 6, properties: 22, shows_number_bounds: false };
 
 /// A rendered part, and whether it says all that the schema does.
 struct Hint {
@@ -65,10 +88,12 @@ pub fn output(schema: &Value) -> Option<String> {
 }
 
 /// Renders with fewer and fewer properties until the text fits.
-fn fitted(schema: &Value, bounds: Bounds) -> Hint {
-    for properties in (1..=bounds.properties).rev() {
-        let hint = render(schema, Bounds { properties, ..bounds }, 1);
-        if hint.text.chars().count() <= bounds.chars {
+fn fitted(schema: &Value, size: Size) -> Hint {
+    let Size { depth, shows_number_bounds, .. } = size;
+    for properties in (1..=size.properties).rev() {
+        let nodes = Cell::new(0);
+        let hint = render(schema, Bounds { depth, properties, shows_number_bounds, nodes: &nodes }, 1);
+        if hint.text.chars().count() <= size.chars {
             return hint;
         }
     }
@@ -76,12 +101,12 @@ fn fitted(schema: &Value, bounds: Bounds) -> Hint {
 }
 
 /// Recursion is bounded by the depth in `bounds`.
-fn render(schema: &Value, bounds: Bounds, level: usize) -> Hint {
+fn render(schema: &Value, bounds: Bounds<'_>, level: usize) -> Hint {
     let Some(fields) = schema.as_object() else { return Hint::partial(UNKNOWN) };
     if fields.is_empty() {
         return Hint::complete(UNKNOWN);
     }
-    if level > bounds.depth {
+    if level > bounds.depth || bounds.is_spent(1) {
         return Hint::partial(UNKNOWN);
     }
     let mut hint = typed(fields, bounds, level);
@@ -112,7 +137,7 @@ fn has_unshown_keyword(fields: &Map<String, Value>) -> bool {
     UNSHOWN.iter().any(|keyword| fields.contains_key(*keyword))
 }
 
-fn typed(fields: &Map<String, Value>, bounds: Bounds, level: usize) -> Hint {
+fn typed(fields: &Map<String, Value>, bounds: Bounds<'_>, level: usize) -> Hint {
     if let Some(literal) = fields.get("const") {
         return Hint::complete(literal.to_string());
     }
@@ -145,7 +170,7 @@ fn typed(fields: &Map<String, Value>, bounds: Bounds, level: usize) -> Hint {
     }
 }
 
-fn of_type(name: &str, fields: &Map<String, Value>, bounds: Bounds, level: usize) -> Hint {
+fn of_type(name: &str, fields: &Map<String, Value>, bounds: Bounds<'_>, level: usize) -> Hint {
     match name {
         "string" | "boolean" | "null" => Hint::complete(name),
         "number" | "integer" => Hint::complete(number(name == "integer", fields, bounds)),
@@ -161,7 +186,7 @@ fn of_type(name: &str, fields: &Map<String, Value>, bounds: Bounds, level: usize
     }
 }
 
-fn number(is_integer: bool, fields: &Map<String, Value>, bounds: Bounds) -> String {
+fn number(is_integer: bool, fields: &Map<String, Value>, bounds: Bounds<'_>) -> String {
     let mut notes = Vec::new();
     if bounds.shows_number_bounds {
         if is_integer {
@@ -190,7 +215,7 @@ fn enumeration(literals: &[Value], fields: &Map<String, Value>) -> Hint {
     }
 }
 
-fn union(variants: &[Value], bounds: Bounds, level: usize) -> Hint {
+fn union(variants: &[Value], bounds: Bounds<'_>, level: usize) -> Hint {
     let are_literals = variants.iter().all(|variant| variant.get("const").is_some());
     let most = if are_literals { LITERAL_VARIANTS_MAX } else { VARIANTS_MAX };
     if variants.is_empty() || variants.len() > most {
@@ -208,11 +233,15 @@ fn joined(parts: Vec<Hint>, are_all_there: bool) -> Hint {
     Hint { text: texts.join(" | "), is_complete }
 }
 
-fn object(fields: &Map<String, Value>, bounds: Bounds, level: usize) -> Hint {
+fn object(fields: &Map<String, Value>, bounds: Bounds<'_>, level: usize) -> Hint {
     let is_closed = fields.get("additionalProperties") == Some(&Value::Bool(false));
     let Some(properties) = fields.get("properties").and_then(Value::as_object) else {
         return if is_closed { Hint::complete("{}") } else { Hint::partial("{ ... }") };
     };
+    let required_count = fields.get("required").and_then(Value::as_array).map_or(0, Vec::len);
+    if bounds.is_spent((properties.len() + required_count) / NAMES_PER_NODE) {
+        return Hint::partial("{ ... }");
+    }
     let required: BTreeSet<&str> =
         fields.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     let mut names: Vec<(bool, &String)> = properties

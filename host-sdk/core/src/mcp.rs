@@ -1,7 +1,7 @@
 //! Where the tools of MCP servers stand below the namespace `MCP`: an identifier for each server, and a path below it for
 //! each tool (B 5.3.11-12, contract 11.15). Names in, names out; what a call does lives elsewhere.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::names::{RESERVED_WORDS, is_reserved};
 
@@ -108,22 +108,29 @@ pub fn places(members: &[Member<'_>]) -> Vec<Place> {
     places
 }
 
-/// Names that are taken.
+/// Names that are taken, and the number to try next for each that was wanted.
 #[derive(Default)]
-struct Names(BTreeSet<String>);
+struct Names {
+    taken: BTreeSet<String>,
+    next: HashMap<String, u64>,
+}
 
 impl Names {
     /// The name itself, or with the first number from 2 upward that is free.
     fn free(&mut self, base: &str, is_kept: impl Fn(&str) -> bool) -> String {
-        let is_free = |name: &str| !self.0.contains(name) && !is_kept(name) && !RESERVED_ANYWHERE.contains(&name);
+        let is_free = |name: &str| !self.taken.contains(name) && !is_kept(name) && !RESERVED_ANYWHERE.contains(&name);
         let mut name = base.to_owned();
-        for number in 2u64.. {
-            if is_free(&name) {
-                break;
+        if !is_free(&name) {
+            let first = self.next.get(base).copied().unwrap_or(2);
+            for number in first.. {
+                name = format!("{base}{number}");
+                if is_free(&name) {
+                    self.next.insert(base.to_owned(), number + 1);
+                    break;
+                }
             }
-            name = format!("{base}{number}");
         }
-        self.0.insert(name.clone());
+        self.taken.insert(name.clone());
         name
     }
 }

@@ -456,6 +456,22 @@ mod tests {
     }
 
     #[test]
+    fn what_was_cut_before_still_says_how_long_it_was() {
+        let mut ledger = crate::output::Ledger::new(32_768);
+        ledger.push(crate::output::Entry::Text(&"o".repeat(40_000)));
+        let long = RawValue::from_string(serde_json::to_string(&"v".repeat(100_000)).unwrap()).unwrap();
+        let (output, value) = ledger.complete(long);
+        let outcome = Outcome { untrusted: Some("0".repeat(16)), output, ..outcome(Status::Completed { value }) };
+        let fitted: serde_json::Value = serde_json::from_str(&outcome.fitted(untrusted::CHARS_MAX).to_json()).unwrap();
+        let original = |marker: &serde_json::Value| {
+            marker["omittedBytes"].as_u64().unwrap() + marker["prefix"].as_str().unwrap().len() as u64
+        };
+        assert_eq!(original(&fitted["value"]), 100_002);
+        assert_eq!(original(&fitted["output"][0]), 40_000 + r#"[{"type":"text","text":""}]"#.len() as u64);
+        assert!(fitted["value"]["prefix"].as_str().unwrap().starts_with("\"vvv"));
+    }
+
+    #[test]
     fn a_dispatch_moves_every_failure_to_the_bridge() {
         for kind in Kind::ALL {
             assert_eq!(kind.phase(true), FailurePhase::Bridge, "{kind:?}");

@@ -1,6 +1,7 @@
 //! The output ledger of one cell: what it emitted, what was delivered, and how output, value and error share one budget
 //! of bytes over the cell's whole life (B 1.9, contract 2.14). Everything is counted as UTF-8 JSON.
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::limits;
@@ -9,6 +10,7 @@ use crate::limits;
 const ERROR_CUT_SUFFIX: &str = " [error truncated]";
 const OUTPUT_GUIDANCE: &str =
     "Output exceeded its budget. Emit less: filter, aggregate or page before text() and json().";
+const OUTPUT_TYPE: &str = r#""type":"truncated","#;
 const VALUE_GUIDANCE: &str = "The value exceeded its budget. Return less: filter, aggregate or page before returning.";
 /// An empty array.
 const EMPTY_BYTES: u64 = 2;
@@ -137,22 +139,51 @@ impl Ledger {
         }
         self.delivered = Delivered::Summary(self.total_bytes);
         let text = format!("[{}", self.entries.join(","));
-        let marker =
-            marker(r#""type":"truncated","#, OUTPUT_GUIDANCE, &text, self.total_bytes, allowance - EMPTY_BYTES);
+        let marker = marker(OUTPUT_TYPE, OUTPUT_GUIDANCE, &text, self.total_bytes, allowance - EMPTY_BYTES);
         raw(format!("[{marker}]"))
     }
 }
 
-/// A value as a truncation marker of at most `bytes_max` bytes, for a result that has to become shorter.
+/// A value as a truncation marker of at most `bytes_max` bytes, for a result that has to become shorter. A marker stays
+/// one of the same original.
 pub(crate) fn cut_value(value: &RawValue, bytes_max: u64) -> Box<RawValue> {
-    raw(marker("", VALUE_GUIDANCE, value.get(), length(value.get()), bytes_max))
+    let (text, original_bytes) = Marker::read(value.get()).unwrap_or_else(|| whole(value.get()));
+    raw(marker("", VALUE_GUIDANCE, &text, original_bytes, bytes_max))
 }
 
 /// An array of entries as one that holds a truncation marker only.
 pub(crate) fn cut_output(output: &RawValue, bytes_max: u64) -> Box<RawValue> {
     let bytes_max = bytes_max.saturating_sub(EMPTY_BYTES);
-    let marker = marker(r#""type":"truncated","#, OUTPUT_GUIDANCE, output.get(), length(output.get()), bytes_max);
-    raw(format!("[{marker}]"))
+    let only = output.get().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let (text, original_bytes) = only.and_then(Marker::read).unwrap_or_else(|| whole(output.get()));
+    raw(format!("[{}]", marker(OUTPUT_TYPE, OUTPUT_GUIDANCE, &text, original_bytes, bytes_max)))
+}
+
+fn whole(text: &str) -> (String, u64) {
+    (text.to_owned(), length(text))
+}
+
+/// A truncation marker that was written here.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Marker {
+    #[serde(rename = "type")]
+    _type: Option<String>,
+    #[serde(rename = "truncated")]
+    _truncated: bool,
+    omitted_bytes: u64,
+    #[serde(rename = "guidance")]
+    _guidance: String,
+    prefix: String,
+}
+
+impl Marker {
+    /// The prefix, and how many bytes the original has.
+    fn read(json: &str) -> Option<(String, u64)> {
+        let marker: Self = serde_json::from_str(json).ok()?;
+        let original_bytes = marker.omitted_bytes.checked_add(length(&marker.prefix))?;
+        Some((marker.prefix, original_bytes))
+    }
 }
 
 fn empty() -> Box<RawValue> {

@@ -2,7 +2,7 @@
 //! synonyms (B 6). Host ids are no part of it: a query must never match by where a tool comes from.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::Value;
 
@@ -153,7 +153,7 @@ impl Index {
     }
 
     fn hits(&self, query: &str) -> Vec<Hit> {
-        let typed = stems(query);
+        let typed: BTreeSet<String> = stems(query).into_iter().collect();
         let mut scores = vec![0.0; self.documents.len()];
         let mut is_literal = vec![false; self.documents.len()];
         let mut places = Vec::new();
@@ -368,7 +368,7 @@ fn undoubled(start: &str) -> String {
     }
 }
 
-fn weighted(typed: &[String], query: &str) -> BTreeMap<String, f64> {
+fn weighted(typed: &BTreeSet<String>, query: &str) -> BTreeMap<String, f64> {
     let mut weights: BTreeMap<String, f64> = BTreeMap::new();
     let words = tokens(query);
     for (triggers, meanings) in SYNONYMS {

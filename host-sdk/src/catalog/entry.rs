@@ -66,6 +66,11 @@ impl Entry {
         self.place.as_ref().map(|place| (place.server.as_str(), place.path.as_str()))
     }
 
+    /// Whether repeating a call has no effect. What others than the embedder say about that isn't relied on (B 1.8.50).
+    pub fn is_replay_safe(&self) -> bool {
+        self.definition.replay_safe && self.definition.source == Source::Native
+    }
+
     /// Whether its replies carry data from outside.
     pub fn is_network(&self) -> bool {
         self.definition.network || self.is_member()
@@ -183,8 +188,8 @@ impl Entry {
             let schema = self.definition.input_schema.as_ref();
             return Ok(complete_member_input(&self.callable_name, schema, &input)?.unwrap_or(input));
         }
-        if let (Some(Ok(contract)), Some(schema)) = (self.input_contract(), &self.definition.input_schema) {
-            contract.check_input(&self.callable_name, schema, &input)?;
+        if let (Some(Ok(contract)), Some(schema)) = (self.input_contract(), self.declared_schemas().0) {
+            contract.check_input(&self.callable_name, schema, self.hints().0, &input)?;
         }
         Ok(input)
     }

@@ -37,10 +37,10 @@ pub(crate) struct File {
 }
 
 #[derive(Serialize)]
-struct Listed<'a> {
-    path: &'a str,
+struct Listed {
+    path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<&'a str>,
+    description: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<usize>,
 }
@@ -79,39 +79,43 @@ impl Tools {
     ///
     /// # Errors
     ///
-    /// When `prefix` is no path.
-    pub fn list_files(&self, prefix: &str) -> Result<Vec<u8>, String> {
+    /// When `prefix` is no path, or the list is longer than `bytes_max`.
+    pub fn list_files(&self, prefix: &str, bytes_max: u64) -> Result<Vec<u8>, String> {
         let prefix = prefix.trim().trim_matches('/');
         if !prefix.is_empty() {
             check_path(prefix)?;
         }
-        let statics: Vec<(String, String, usize)> =
-            self.statics().into_iter().map(|(path, description, content)| (path, description, content.len())).collect();
-        let mut files: Vec<Listed<'_>> = statics
-            .iter()
-            .map(|(path, description, bytes)| Listed { path, description: Some(description), bytes: Some(*bytes) })
-            .collect();
-        let tools: Vec<String> = self.globals().iter().map(tool_path).collect();
-        files.extend(tools.iter().map(|path| Listed { path, description: None, bytes: None }));
-        files.retain(|file| {
-            let rest = file.path.strip_prefix(prefix);
+        let is_below = |path: &str| {
+            let rest = path.strip_prefix(prefix);
             prefix.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        });
-        Ok(to_json(&files))
+        };
+        let statics = self.statics().into_iter().filter(|file| is_below(&file.path));
+        let statics: Vec<Listed> = statics
+            .map(|file| Listed {
+                bytes: Some(self.content(file.content).len()),
+                path: file.path,
+                description: Some(file.description),
+            })
+            .collect();
+        let tools = self.globals().iter().map(tool_path).filter(|path| is_below(path));
+        let tools = tools.map(|path| Listed { path, description: None, bytes: None });
+        let files: Vec<Listed> = statics.into_iter().chain(tools).collect();
+        fitting(to_json(&files), bytes_max, "name a folder or a server: API.list(\"tools\")")
     }
 
     /// The file at `path`.
     ///
     /// # Errors
     ///
-    /// When there is none.
-    pub fn read_file(&self, path: &str) -> Result<File, String> {
+    /// When there is none, or it is longer than `bytes_max`.
+    pub fn read_file(&self, path: &str, bytes_max: u64) -> Result<File, String> {
         let path = path.trim().trim_start_matches('/');
         check_path(path)?;
-        if let Some((path, description, content)) = self.static_file(path) {
-            let (content, bytes) = (content.as_str(), content.len());
-            let file = Content { path: &path, content, description: Some(&description), bytes };
-            return Ok(File { found: ApiFile::Content(to_json(&file)), is_remote: path.starts_with("mcp/") });
+        if let Some(file) = self.static_file(path) {
+            let content = self.content(file.content);
+            let json = Content { path, content, description: Some(file.description), bytes: content.len() };
+            let json = fitting(to_json(&json), bytes_max, "ask for one tool: MCP.server.$api(\"name\")")?;
+            return Ok(File { found: ApiFile::Content(json), is_remote: path.starts_with("mcp/") });
         }
         let name = path.strip_prefix("tools/").and_then(|name| name.strip_suffix(".d.ts"));
         let place =
@@ -155,13 +159,7 @@ impl Tools {
             Some(server) => to_json(&self.server_api(server, name, schemas)),
             None => to_json(&self.root_api()),
         };
-        if json.len() as u64 > bytes_max {
-            return Err(format!(
-                "the answer has {} bytes, and {bytes_max} are allowed; ask for one tool: $api(\"name\")",
-                json.len()
-            ));
-        }
-        Ok(json)
+        fitting(json, bytes_max, "ask for one tool: $api(\"name\")")
     }
 
     fn root_api(&self) -> Value {
@@ -213,46 +211,77 @@ impl Tools {
         server.declaration.get_or_init(|| server_header(server, &self.members(server).iter().collect::<Vec<_>>()))
     }
 
-    /// Paths, descriptions and contents of the files that aren't made on request, in order.
-    fn statics(&self) -> Vec<(String, String, String)> {
-        let mut files = vec![(RESULTS_PATH.to_owned(), RESULTS_DESCRIPTION.to_owned(), RESULTS.to_owned())];
-        if self.servers.is_empty() {
-            return files;
-        }
-        files.extend(self.static_file(INDEX_PATH));
-        let paths = self.servers.iter().map(server_path).filter(|path| path != INDEX_PATH);
-        files.extend(paths.filter_map(|path| self.static_file(&path)));
-        files
+    /// The files that aren't made on request, in order.
+    fn statics(&self) -> Vec<StaticFile<'_>> {
+        let servers = self.servers.iter().map(server_path).filter(|path| path != INDEX_PATH);
+        let paths = [RESULTS_PATH.to_owned(), INDEX_PATH.to_owned()].into_iter().chain(servers);
+        paths.filter_map(|path| self.static_file(&path)).collect()
     }
 
-    fn static_file(&self, path: &str) -> Option<(String, String, String)> {
-        let file = |description: &str, content| Some((path.to_owned(), description.to_owned(), content));
+    fn static_file(&self, path: &str) -> Option<StaticFile<'_>> {
+        let file = |description, content| Some(StaticFile { path: path.to_owned(), description, content });
         if path == RESULTS_PATH {
-            return file(RESULTS_DESCRIPTION, RESULTS.to_owned());
+            return file(RESULTS_DESCRIPTION, Source::Results);
         }
-        let server = self.servers.iter().find(|server| server_path(server) == path);
         if path == INDEX_PATH && !self.servers.is_empty() {
-            let mut content = String::new();
-            for path in self.servers.iter().map(server_path).filter(|path| path != INDEX_PATH) {
-                content.push_str("/// <reference path=\"./");
-                content.push_str(path.trim_start_matches("mcp/"));
-                content.push_str("\" />\n");
-            }
-            content.push_str(&root_header());
-            // A server called `index` shares the file.
-            content.extend(server.map(|server| self.server_declaration(server)));
-            return file("All MCP servers", content);
+            return file("All MCP servers", Source::Index);
         }
-        let server = server?;
-        file("Tools of one MCP server", self.server_declaration(server).to_owned())
+        let identifier = path.strip_prefix("mcp/")?.strip_suffix(".d.ts")?;
+        let place = self.servers.binary_search_by(|server| server.identifier.as_str().cmp(identifier)).ok()?;
+        file("Tools of one MCP server", Source::Server(self.servers.get(place)?))
+    }
+
+    fn content<'a>(&'a self, source: Source<'a>) -> &'a str {
+        match source {
+            Source::Results => RESULTS,
+            Source::Index => self.server_index.get_or_init(|| self.index_declaration()),
+            Source::Server(server) => self.server_declaration(server),
+        }
+    }
+
+    fn index_declaration(&self) -> String {
+        let mut content = String::new();
+        for path in self.servers.iter().map(server_path).filter(|path| path != INDEX_PATH) {
+            content.push_str("/// <reference path=\"./");
+            content.push_str(path.trim_start_matches("mcp/"));
+            content.push_str("\" />\n");
+        }
+        content.push_str(&root_header());
+        // A server called `index` shares the file.
+        let same = self.servers.iter().find(|server| server_path(server) == INDEX_PATH);
+        content.extend(same.map(|server| self.server_declaration(server)));
+        content
     }
 
     /// Every file in full.
     pub fn declarations(&self) -> Vec<(String, String)> {
-        let statics = self.statics().into_iter().map(|(path, _, content)| (path, content));
+        let statics = self.statics().into_iter().map(|file| (file.path, self.content(file.content).to_owned()));
         let tools = self.globals().iter().map(|entry| (tool_path(entry), tool_declaration(entry)));
         statics.chain(tools).collect()
     }
+}
+
+/// A file that isn't made on request.
+struct StaticFile<'a> {
+    path: String,
+    description: &'static str,
+    content: Source<'a>,
+}
+
+/// Where the content of a file comes from.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Results,
+    Index,
+    Server(&'a Server),
+}
+
+/// An answer that the cell can take.
+fn fitting(json: Vec<u8>, bytes_max: u64, advice: &str) -> Result<Vec<u8>, String> {
+    if json.len() as u64 > bytes_max {
+        return Err(format!("the answer has {} bytes, and {bytes_max} are allowed; {advice}", json.len()));
+    }
+    Ok(json)
 }
 
 fn api_tool(entry: &Entry) -> Value {
