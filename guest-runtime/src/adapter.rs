@@ -42,7 +42,7 @@ impl From<Thrown> for Refusal {
 
 /// The compact JSON of `value`, at most `bytes_max` bytes of it.
 pub fn to_json(value: &Value, mode: Mode, bytes_max: usize) -> Result<Vec<u8>, Refusal> {
-    let mut adapter = Adapter { out: Vec::new(), stack: Vec::new(), mode, bytes_max };
+    let mut adapter = Adapter { out: Vec::new(), stack: Vec::new(), keys: KeyTexts::default(), mode, bytes_max };
     adapter.emit(value.clone())?;
     while let Some(step) = adapter.next_step()? {
         adapter.take(step)?;
@@ -53,14 +53,52 @@ pub fn to_json(value: &Value, mode: Mode, bytes_max: usize) -> Result<Vec<u8>, R
 struct Adapter {
     out: Vec<u8>,
     stack: Vec<Frame>,
+    keys: KeyTexts,
     mode: Mode,
     bytes_max: usize,
+}
+
+/// The JSON of keys that came before: rows of a table have the same ones.
+#[derive(Default)]
+struct KeyTexts {
+    places: Vec<Option<(Key, Box<[u8]>)>>,
+    /// Keys so far. A value with few of them isn't worth the memory.
+    count: usize,
+}
+
+impl KeyTexts {
+    /// A key finds its place by the number that the engine gives it.
+    const PLACES: usize = 128;
+    const WORTHWHILE_FROM: usize = 32;
+
+    fn push(&mut self, out: &mut Vec<u8>, key: &Key) -> Result<(), Thrown> {
+        self.count += 1;
+        if self.count < Self::WORTHWHILE_FROM {
+            return key.text()?.with_text(|text| push_string(out, text));
+        }
+        self.places.resize_with(Self::PLACES, || None);
+        let known = self.places.get_mut(key.identity() % Self::PLACES);
+        if let Some(Some((same, json))) = &known
+            && same.identity() == key.identity()
+        {
+            out.extend_from_slice(json);
+            return Ok(());
+        }
+        let start = out.len();
+        key.text()?.with_text(|text| push_string(out, text))?;
+        if let (Some(known), Some(json)) = (known, out.get(start..)) {
+            // Kept alive, so that its number can't become another key's.
+            *known = Some((key.duplicate(), json.into()));
+        }
+        Ok(())
+    }
 }
 
 /// A container that is being written.
 struct Frame {
     /// The object itself, for finding cycles; a pair of a Map has none.
     object: Option<Value>,
+    is_proxy: bool,
     children: Children,
     is_first: bool,
 }
@@ -74,6 +112,7 @@ enum Children {
 enum Name {
     Fixed(&'static str),
     Text(Value),
+    Own(Key),
 }
 
 enum Item {
@@ -98,7 +137,7 @@ impl Adapter {
                 } else {
                     let index = *next;
                     *next += 1;
-                    Step::Element(Item::Value(element(frame.object.as_ref(), index, self.mode)?))
+                    Step::Element(Item::Value(element(frame.object.as_ref(), frame.is_proxy, index, self.mode)?))
                 }
             }
             Children::List(items) => items.next().map_or(Step::Close(b']'), Step::Element),
@@ -106,7 +145,7 @@ impl Adapter {
                 if let Some((name, value)) = listed.next() {
                     Step::Field(name, value)
                 } else {
-                    next_own_field(frame.object.as_ref(), own.as_ref(), next, self.mode)?
+                    next_own_field(frame.object.as_ref(), frame.is_proxy, own.as_ref(), next, self.mode)?
                         .map_or(Step::Close(b'}'), |(name, value)| Step::Field(name, value))
                 }
             }
@@ -135,6 +174,7 @@ impl Adapter {
                     match name {
                         Name::Fixed(text) => push_string(&mut self.out, text),
                         Name::Text(text) => text.with_text(|text| push_string(&mut self.out, text))?,
+                        Name::Own(key) => self.keys.push(&mut self.out, &key)?,
                     }
                     self.out.push(b':');
                     self.emit(value)?;
@@ -159,7 +199,7 @@ impl Adapter {
             Kind::Bool(true) => self.out.extend_from_slice(b"true"),
             Kind::Bool(false) => self.out.extend_from_slice(b"false"),
             Kind::Int(integer) => push_integer(&mut self.out, i64::from(integer)),
-            Kind::Float(number) => push_number(&mut self.out, number)?,
+            Kind::Float(number) => push_number(&mut self.out, number),
             Kind::BigInt => {
                 self.refuse_when_strict(|| {
                     engine::throw_type_error(
@@ -251,7 +291,8 @@ impl Adapter {
             return Err(Refusal::TooDeep);
         }
         self.out.push(bracket);
-        self.stack.push(Frame { object, children, is_first: true });
+        let is_proxy = object.as_ref().is_some_and(Value::is_proxy);
+        self.stack.push(Frame { object, is_proxy, children, is_first: true });
         Ok(())
     }
 
@@ -337,7 +378,7 @@ impl Adapter {
             }
             match number {
                 Number::Integer(integer) => push_integer(&mut self.out, integer),
-                Number::Float(number) => push_number(&mut self.out, number)?,
+                Number::Float(number) => push_number(&mut self.out, number),
                 Number::Quoted(digits) => push_string(&mut self.out, &digits),
             }
             if self.out.len() > self.bytes_max {
@@ -385,10 +426,10 @@ fn is_absent(value: &Value) -> bool {
 }
 
 /// An element of an array: holes are `undefined`, prototypes are not asked.
-fn element(array: Option<&Value>, index: u64, mode: Mode) -> Result<Value, Refusal> {
+fn element(array: Option<&Value>, is_proxy: bool, index: u64, mode: Mode) -> Result<Value, Refusal> {
     let Some(array) = array else { return Ok(Value::undefined()) };
     let key = u32::try_from(index).map_or_else(|_| Key::named(&index.to_string()), Key::element);
-    if array.is_proxy() {
+    if is_proxy {
         return Ok(array.get(&key)?);
     }
     Ok(match array.own_property(&key)? {
@@ -399,6 +440,7 @@ fn element(array: Option<&Value>, index: u64, mode: Mode) -> Result<Value, Refus
 
 fn next_own_field(
     object: Option<&Value>,
+    is_proxy: bool,
     keys: Option<&Keys>,
     next: &mut u32,
     mode: Mode,
@@ -406,7 +448,7 @@ fn next_own_field(
     let (Some(object), Some(keys)) = (object, keys) else { return Ok(None) };
     while let Some(key) = keys.at(*next) {
         *next += 1;
-        let value = if object.is_proxy() {
+        let value = if is_proxy {
             object.get(&key)?
         } else {
             match object.own_property(&key)? {
@@ -415,7 +457,7 @@ fn next_own_field(
                 None => continue,
             }
         };
-        return Ok(Some((Name::Text(key.text()?), value)));
+        return Ok(Some((Name::Own(key), value)));
     }
     Ok(None)
 }

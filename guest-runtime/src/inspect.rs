@@ -107,8 +107,8 @@ impl Inspector {
         match value.kind() {
             Kind::Null => self.out.extend_from_slice(b"null"),
             Kind::Bool(flag) => self.out.extend_from_slice(if flag { b"true" } else { b"false" }),
-            Kind::Int(integer) => push_number(&mut self.out, f64::from(integer))?,
-            Kind::Float(number) => push_number(&mut self.out, number)?,
+            Kind::Int(integer) => push_number(&mut self.out, f64::from(integer)),
+            Kind::Float(number) => push_number(&mut self.out, number),
             Kind::String => {
                 let text = value.with_text(|text| cut(text, STRING_UNITS_MAX))?;
                 push_string(&mut self.out, &text);

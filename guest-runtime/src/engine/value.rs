@@ -82,6 +82,10 @@ pub enum Class {
     Promise,
 }
 
+/// The engine's first two classes. Its header doesn't name them; the build checks them.
+const ORDINARY_CLASS: q::JSClassID = 1;
+const ARRAY_CLASS: q::JSClassID = 2;
+
 /// One own property.
 pub enum Property {
     /// A data property and its value.
@@ -116,6 +120,16 @@ impl Key {
 
     pub(super) fn raw(&self) -> q::JSAtom {
         self.0
+    }
+
+    /// Another reference to the key.
+    pub fn duplicate(&self) -> Self {
+        Self(unsafe { q::JS_DupAtom(context(), self.0) })
+    }
+
+    /// What tells keys apart, as long as they live.
+    pub fn identity(&self) -> usize {
+        self.0 as usize
     }
 
     /// The key as a string value.
@@ -286,6 +300,12 @@ impl Value {
     /// What the object is. Only for objects.
     pub fn class(&self) -> Class {
         let value = self.0;
+        // The two most frequent ones at once.
+        match unsafe { q::JS_GetClassID(value) } {
+            ORDINARY_CLASS => return Class::Plain,
+            ARRAY_CLASS => return Class::Array,
+            _ => {}
+        }
         unsafe {
             if let Some(tool) = self.handle_index() {
                 Class::Handle(tool)
@@ -393,9 +413,7 @@ impl Value {
 
     /// Whether it is an object without internal slots, and no Proxy.
     pub fn is_ordinary(&self) -> bool {
-        /// The engine's first class.
-        const OBJECT: q::JSClassID = 1;
-        self.is_object() && unsafe { q::JS_GetClassID(self.0) } == OBJECT
+        self.is_object() && unsafe { q::JS_GetClassID(self.0) } == ORDINARY_CLASS
     }
 
     /// The own enumerable string keys. Runs traps of a Proxy.
@@ -766,5 +784,6 @@ pub(super) fn register_classes() {
         buffers: [id_of("new ArrayBuffer(1)"), id_of("new SharedArrayBuffer(1)")],
         dom_exception: id_of("new DOMException()"),
     };
+    assert!(id_of("({})") == ORDINARY_CLASS && id_of("[]") == ARRAY_CLASS, "the engine numbers its classes as it did");
     assert!(BOXED.0.set(classes).is_ok(), "the engine is built once");
 }
