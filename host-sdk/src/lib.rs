@@ -31,9 +31,11 @@ mod workers;
 
 pub use catalog::{Catalog, Diagnostic};
 pub use codemode_core::ids::{Owner, RunId};
-pub use codemode_core::input::{ExecInput, Language};
+pub use codemode_core::input::{ExecInput, Language, exec_schema, wait_schema};
 pub use codemode_core::limits::{LimitError, Limits};
 pub use codemode_core::outcome::{ErrorCode, Failure, FailurePhase, Kind, Outcome, PendingCall, Status, WaitReason};
 pub use engine::{Engine, EngineConfig, EngineError, PoolReset, Statistics};
-pub use session::{CancelHandle, CatalogChange, CellEvent, Execution, Session, SessionBuilder, SessionError};
+pub use session::{
+    CancelHandle, CatalogChange, CellEvent, Decision, ExecCall, Execution, Session, SessionBuilder, SessionError,
+};
 pub use tool::{Call, Definition, Exposure, Operation, Output, Source, Tool, ToolError, ToolFuture, from_fn};

@@ -1,5 +1,6 @@
 //! Sessions: whose cells run, with which tools and limits. The public face of running a cell.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use codemode_core::cell::Lost;
 use codemode_core::ids::Owner;
-use codemode_core::input::{self, ExecInput, Refusal};
+use codemode_core::input::{self, ExecInput, Language, Refusal};
 use codemode_core::limits::Limits;
 use codemode_core::outcome::{Failure, Kind, Outcome, Status, Telemetry};
 use codemode_core::output::Ledger;
@@ -50,6 +51,35 @@ pub enum CellEvent {
 }
 
 type Observer = Arc<dyn Fn(&CellEvent) + Send + Sync>;
+type BeforeExec = Arc<dyn Fn(&ExecCall) -> Decision + Send + Sync>;
+
+/// A call of `exec` that a policy decides about before anything of it is looked at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExecCall {
+    /// Tells it from calls of a shell tool that is named `exec` too. Always [`ExecCall::TOOL_KIND`].
+    pub tool_kind: &'static str,
+    /// The language of the source; `None` when the arguments name none that exists.
+    pub tool_input_kind: Option<Language>,
+    /// The arguments. Both aliases of the source, `code` and `command`, have its text.
+    pub arguments: Value,
+}
+
+impl ExecCall {
+    /// What `tool_kind` says.
+    pub const TOOL_KIND: &'static str = "code_mode_exec";
+}
+
+/// What a policy decides about a call of `exec`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decision {
+    /// It goes on as it is.
+    Proceed,
+    /// It goes on with these arguments. One alias of the source that was changed takes the other along; one that was made
+    /// blank makes the call fail.
+    Rewrite(Value),
+    /// It fails with `bad_arguments` and this text for the model.
+    Refuse(String),
+}
 
 /// Describes a session.
 pub struct SessionBuilder {
@@ -60,6 +90,7 @@ pub struct SessionBuilder {
     catalog: Option<Catalog>,
     runtime: Option<Handle>,
     observer: Option<Observer>,
+    before_exec: Option<BeforeExec>,
     park_at_every_suspension: bool,
 }
 
@@ -73,6 +104,7 @@ impl SessionBuilder {
             catalog: None,
             runtime: None,
             observer: None,
+            before_exec: None,
             park_at_every_suspension: false,
         }
     }
@@ -127,6 +159,31 @@ impl SessionBuilder {
         self
     }
 
+    /// Asks a policy before every `exec`. It runs where `exec` is called, and must be quick.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use codemode::{Decision, Engine, EngineConfig, ExecInput};
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// let session = Engine::new(EngineConfig::default())?
+    ///     .session()
+    ///     .before_exec(|call| match call.arguments["code"].as_str() {
+    ///         Some(code) if code.contains("eval") => Decision::Refuse("eval isn't allowed here".into()),
+    ///         _ => Decision::Proceed,
+    ///     })
+    ///     .build()?;
+    /// let outcome = session.exec(ExecInput::javascript("return eval('1')")).await;
+    /// assert!(outcome.to_json().contains("eval isn't allowed here"));
+    /// # Ok(()) })
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn before_exec(mut self, policy: impl Fn(&ExecCall) -> Decision + Send + Sync + 'static) -> Self {
+        self.before_exec = Some(Arc::new(policy));
+        self
+    }
+
     /// Parks cells whenever they wait, and resumes them in a fresh instance. Slower, for tests: a cell must not notice.
     #[must_use]
     pub fn park_at_every_suspension(mut self, park: bool) -> Self {
@@ -154,6 +211,7 @@ impl SessionBuilder {
             turnstile: Arc::default(),
             runtime,
             observer: self.observer,
+            before_exec: self.before_exec,
             park_at_every_suspension: self.park_at_every_suspension,
             is_closed: AtomicBool::new(false),
             cells: Mutex::default(),
@@ -241,6 +299,7 @@ pub(crate) struct Inner {
     current: RwLock<Current>,
     pub park_at_every_suspension: bool,
     observer: Option<Observer>,
+    before_exec: Option<BeforeExec>,
     is_closed: AtomicBool,
     cells: Mutex<Vec<Weak<Reins>>>,
 }
@@ -296,6 +355,13 @@ impl Future for Execution {
 impl Session {
     /// Runs a cell.
     pub fn exec(&self, input: ExecInput) -> Execution {
+        if self.0.before_exec.is_some() {
+            return self.exec_json(&input.to_arguments());
+        }
+        self.run(input)
+    }
+
+    fn run(&self, input: ExecInput) -> Execution {
         if self.0.is_closed.load(SeqCst) {
             return Execution::ready(self.0.failed(closed(), false));
         }
@@ -315,8 +381,8 @@ impl Session {
 
     /// Runs a cell from the arguments of a tool call. Bad ones come back as a failed result.
     pub fn exec_json(&self, arguments: &Value) -> Execution {
-        match ExecInput::parse(arguments) {
-            Ok(input) => self.exec(input),
+        match self.0.admitted(arguments).and_then(|arguments| ExecInput::parse(&arguments)) {
+            Ok(input) => self.run(input),
             Err(refusal) => Execution::ready(self.0.refused(refusal)),
         }
     }
@@ -411,6 +477,21 @@ impl Inner {
         }
         let parked = self.engine.parked().take_all(|cell| Arc::ptr_eq(&cell.session, self) && is_meant(cell));
         drop(parked);
+    }
+
+    /// The arguments of `exec` as the policy leaves them.
+    fn admitted<'a>(&self, arguments: &'a Value) -> Result<Cow<'a, Value>, Refusal> {
+        let Some(policy) = &self.before_exec else { return Ok(Cow::Borrowed(arguments)) };
+        let call = ExecCall {
+            tool_kind: ExecCall::TOOL_KIND,
+            tool_input_kind: Language::of_arguments(arguments),
+            arguments: input::with_both_aliases(arguments),
+        };
+        match policy(&call) {
+            Decision::Proceed => Ok(Cow::Owned(call.arguments)),
+            Decision::Rewrite(after) => Ok(Cow::Owned(input::after_hook(&call.arguments, after))),
+            Decision::Refuse(reason) => Err(Refusal::new(Kind::BadArguments, reason)),
+        }
     }
 
     /// Tells the observer.

@@ -1,6 +1,6 @@
 //! What the model sends to `exec` and `wait`, parsed and checked. A refusal is data: it becomes a failed result.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::outcome::Kind;
 
@@ -20,6 +20,14 @@ impl Language {
         match self {
             Self::JavaScript => "javascript",
             Self::TypeScript => "typescript",
+        }
+    }
+
+    /// The language that the arguments of `exec` ask for; `None` when there is no such language.
+    pub fn of_arguments(arguments: &Value) -> Option<Self> {
+        match arguments.get("language") {
+            None => Some(Self::default()),
+            Some(name) => [Self::JavaScript, Self::TypeScript].into_iter().find(|language| name == language.as_str()),
         }
     }
 
@@ -78,6 +86,22 @@ impl ExecInput {
         Self { source: source.into(), ..Self::default() }
     }
 
+    /// The arguments that read as this input.
+    ///
+    /// ```
+    /// use codemode_core::input::ExecInput;
+    /// let input = ExecInput::javascript("return 1");
+    /// assert_eq!(ExecInput::parse(&input.to_arguments()), Ok(input));
+    /// ```
+    pub fn to_arguments(&self) -> Value {
+        json!({
+            "code": self.source,
+            "language": self.language.as_str(),
+            "restartSafe": self.restart_safe,
+            "typecheck": self.typecheck,
+        })
+    }
+
     /// Reads the arguments of a tool call (contract 2.2, B 1.1).
     ///
     /// # Errors
@@ -87,22 +111,17 @@ impl ExecInput {
     /// asked for without TypeScript.
     pub fn parse(arguments: &Value) -> Result<Self, Refusal> {
         let fields = arguments.as_object().ok_or_else(|| bad("exec takes an object with `code`"))?;
-        let text = |key: &str| fields.get(key).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
-        let source = match (text("code"), text("command")) {
+        let source = match (source_text(arguments, "code"), source_text(arguments, "command")) {
             (Some(code), Some(command)) if code != command => {
                 return Err(bad("`code` and `command` differ; pass the source as `code` only"));
             }
             (Some(source), _) | (None, Some(source)) => source.to_owned(),
             (None, None) => return Err(bad("`code` must be a non-empty string: the body of an async function")),
         };
-        let language = match fields.get("language") {
-            None => Language::JavaScript,
-            Some(Value::String(name)) if name == Language::JavaScript.as_str() => Language::JavaScript,
-            Some(Value::String(name)) if name == Language::TypeScript.as_str() => Language::TypeScript,
-            Some(other) => {
-                return Err(bad(format!("`language` is {other}; it must be \"javascript\" or \"typescript\"")));
-            }
-        };
+        let language = Language::of_arguments(arguments).ok_or_else(|| {
+            let given = fields.get("language").unwrap_or(&Value::Null);
+            bad(format!("`language` is {given}; it must be \"javascript\" or \"typescript\""))
+        })?;
         let flag = |key: &str| match fields.get(key) {
             None => Ok(false),
             Some(Value::Bool(flag)) => Ok(*flag),
@@ -114,6 +133,103 @@ impl ExecInput {
         }
         Ok(Self { source, language, restart_safe, typecheck })
     }
+}
+
+/// The JSON Schema of the arguments of `exec`, for the model. It is flat: some providers refuse unions (contract 2.1).
+///
+/// ```
+/// let schema = codemode_core::input::exec_schema();
+/// assert_eq!(schema["properties"]["language"]["enum"][1], "typescript");
+/// ```
+pub fn exec_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "title": {"type": "string", "maxLength": 120, "description": "A few words for people; not used otherwise."},
+            "code": {"type": "string", "description": "The program: the body of an async function."},
+            "language": {
+                "type": "string",
+                "enum": [Language::JavaScript.as_str(), Language::TypeScript.as_str()],
+                "description": "The language of the program. Default: javascript.",
+            },
+            "typecheck": {
+                "type": "boolean",
+                "description": "Check a TypeScript program against the declarations of the tools before it starts.",
+            },
+            "restartSafe": {
+                "type": "boolean",
+                "description": "Leave this out, unless you are asked for a program that only reads and may be repeated.",
+            },
+        },
+        "required": ["code"],
+    })
+}
+
+/// The JSON Schema of the arguments of `wait`, for the model.
+///
+/// ```
+/// assert_eq!(codemode_core::input::wait_schema()["required"][0], "runId");
+/// ```
+pub fn wait_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"runId": {"type": "string", "description": "The runId of a waiting result."}},
+        "required": ["runId"],
+    })
+}
+
+const ALIASES: [&str; 2] = ["code", "command"];
+
+fn source_text<'a>(arguments: &'a Value, alias: &str) -> Option<&'a str> {
+    arguments.get(alias)?.as_str().filter(|text| !text.trim().is_empty())
+}
+
+/// The arguments of `exec` as a policy hook sees them: when one alias of the source has text, both have it, so that a
+/// policy which looks at either one sees it (B 1.1.7).
+pub fn with_both_aliases(arguments: &Value) -> Value {
+    let mut both = arguments.clone();
+    let [code, command] = ALIASES.map(|alias| source_text(arguments, alias));
+    if let (Some(source), None) | (None, Some(source)) = (code, command)
+        && let Some(fields) = both.as_object_mut()
+    {
+        for alias in ALIASES {
+            fields.insert(alias.to_owned(), Value::from(source));
+        }
+    }
+    both
+}
+
+/// The arguments after a hook changed them. Where both aliases had the same text before, one that was changed takes the
+/// other along, also when it was made invalid: the execution is refused then. `before` is what the hook saw.
+///
+/// ```
+/// use codemode_core::input::{ExecInput, after_hook};
+/// use serde_json::json;
+/// let before = json!({"code": "rm()", "command": "rm()"});
+/// let after = after_hook(&before, json!({"code": "safe()", "command": "rm()"}));
+/// assert_eq!(ExecInput::parse(&after).unwrap().source, "safe()");
+/// let blanked = after_hook(&before, json!({"code": "rm()", "command": null}));
+/// assert!(ExecInput::parse(&blanked).is_err());
+/// ```
+pub fn after_hook(before: &Value, mut after: Value) -> Value {
+    let [code, command] = ALIASES.map(|alias| source_text(before, alias));
+    if code.is_none() || code != command {
+        return after;
+    }
+    let changed = |alias: &str| after.get(alias) != before.get(alias);
+    let (from, to) = match ALIASES.map(changed) {
+        [true, false] => ("code", "command"),
+        [false, true] => ("command", "code"),
+        // Neither, or both: whether they agree is checked like any other input.
+        [true, true] | [false, false] => return after,
+    };
+    if let Some(fields) = after.as_object_mut() {
+        match fields.get(from).cloned() {
+            Some(value) => drop(fields.insert(to.to_owned(), value)),
+            None => drop(fields.remove(to)),
+        }
+    }
+    after
 }
 
 /// Reads the arguments of `wait`: the run id, without surrounding blanks.
@@ -129,7 +245,6 @@ pub fn wait_run_id(arguments: &Value) -> Result<String, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn check(arguments: &Value, expected: Result<&str, &str>) {
         match (ExecInput::parse(arguments), expected) {
@@ -158,6 +273,36 @@ mod tests {
         check(&json!({"code": "a", "restartSafe": "yes"}), Err("restartSafe"));
         check(&json!({"code": "a", "typecheck": true}), Err("typescript"));
         check(&json!({"code": "a", "typecheck": true, "language": "typescript"}), Ok("a"));
+    }
+
+    #[test]
+    fn a_hook_sees_both_aliases_and_changes_both() {
+        assert_eq!(with_both_aliases(&json!({"command": "a"})), json!({"command": "a", "code": "a"}));
+        assert_eq!(with_both_aliases(&json!({"code": "a", "command": "b"})), json!({"code": "a", "command": "b"}));
+        assert_eq!(with_both_aliases(&json!({"code": " "})), json!({"code": " "}));
+        assert_eq!(with_both_aliases(&json!(5)), json!(5));
+        let before = json!({"code": "a", "command": "a"});
+        let check_hook = |after: Value, expected| check(&after_hook(&before, after), expected);
+        check_hook(json!({"code": "a", "command": "a"}), Ok("a"));
+        check_hook(json!({"code": "b", "command": "a"}), Ok("b"));
+        check_hook(json!({"code": "a", "command": "b"}), Ok("b"));
+        check_hook(json!({"code": "b", "command": "b"}), Ok("b"));
+        check_hook(json!({"code": "b", "command": "c"}), Err("differ"));
+        check_hook(json!({"code": "", "command": "a"}), Err("non-empty"));
+        check_hook(json!({"code": "a", "command": 5}), Err("non-empty"));
+        check_hook(json!({"command": "a"}), Err("non-empty"));
+    }
+
+    #[test]
+    fn the_schemas_are_flat() {
+        for schema in [exec_schema(), wait_schema()] {
+            let text = schema.to_string();
+            for keyword in ["oneOf", "anyOf", "allOf", "$ref"] {
+                assert!(!text.contains(keyword), "{text}");
+            }
+        }
+        let fields = exec_schema();
+        assert!(fields["properties"].get("command").is_none(), "the alias isn't advertised");
     }
 
     #[test]

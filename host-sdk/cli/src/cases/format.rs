@@ -23,7 +23,7 @@ pub struct Case {
     /// The whole input of `exec`.
     pub exec_input: Option<Value>,
     /// A hook that rewrites the input.
-    pub hook: Option<Value>,
+    pub hook: Option<Hook>,
     /// Whether the type checker runs.
     pub typecheck: Option<bool>,
     /// Limits, by the names that cases use.
@@ -54,6 +54,17 @@ pub struct Case {
     pub source: Option<Value>,
     /// For people.
     pub notes: Option<String>,
+}
+
+/// A policy hook.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hook {
+    /// Fields that it must see.
+    #[serde(default)]
+    pub original: BTreeMap<String, Value>,
+    /// Fields that it sets.
+    pub replace: BTreeMap<String, Value>,
 }
 
 /// A text that is repeated.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use codemode::{CellEvent, Engine, EngineConfig, ExecInput, Execution, Limits, Owner, Session};
+use codemode::{CellEvent, Decision, Engine, EngineConfig, ExecInput, Execution, Limits, Owner, Session};
 use serde_json::{Value, json};
 
-use super::format::{Call, Case, Expected, Step};
+use super::format::{Call, Case, Expected, Hook, Step};
 use super::matchers::{Found, mismatches};
 use super::mock::{self, Calls};
 
@@ -82,11 +82,9 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn start(engine: &Engine, case: &'a Case, mode: Mode) -> Result<Self, String> {
-        for (feature, is_needed) in [
-            ("needs hooks", case.hook.is_some()),
-            ("needs nodes", case.nodes.is_some()),
-            ("needs the file tools of the contract", case.files.is_some()),
-        ] {
+        for (feature, is_needed) in
+            [("needs nodes", case.nodes.is_some()), ("needs the file tools of the contract", case.files.is_some())]
+        {
             if is_needed {
                 return Err(feature.into());
             }
@@ -315,8 +313,22 @@ fn session(
     owner: Owner,
 ) -> Result<Session, String> {
     let parked = parked.clone();
-    engine
-        .session()
+    let mut builder = engine.session();
+    if let Some(Hook { original, replace }) = &case.hook {
+        let (original, replace) = (original.clone(), replace.clone());
+        builder = builder.before_exec(move |call| {
+            let unseen = original.iter().find(|(key, value)| call.arguments.get(key) != Some(value));
+            if let Some((key, value)) = unseen {
+                return Decision::Refuse(format!("the hook should see {key}: {value}"));
+            }
+            let mut arguments = call.arguments.clone();
+            if let Some(fields) = arguments.as_object_mut() {
+                fields.extend(replace.clone());
+            }
+            Decision::Rewrite(arguments)
+        });
+    }
+    builder
         .limits(limits.clone())
         .owner(owner)
         .tools(mock::tools(&case.tools, calls)?)
