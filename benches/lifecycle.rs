@@ -67,14 +67,14 @@ const ONE_TOOL: &str = "const row = await echo({ id: 1, name: 'first' }); await 
 fn parked(events: &[CellEvent]) -> Option<(u64, Duration)> {
     events.iter().find_map(|event| match event {
         CellEvent::Parked { bytes, took } => Some((*bytes, *took)),
-        CellEvent::Resumed { .. } => None,
+        CellEvent::Resumed { .. } | CellEvent::BudgetPaused | CellEvent::BudgetResumed => None,
     })
 }
 
 fn resumed(events: &[CellEvent]) -> Option<Duration> {
     events.iter().find_map(|event| match event {
         CellEvent::Resumed { took, .. } => Some(*took),
-        CellEvent::Parked { .. } => None,
+        CellEvent::Parked { .. } | CellEvent::BudgetPaused | CellEvent::BudgetResumed => None,
     })
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn tool(
 ) -> Option<Running> {
     let is_sequential = catalog.0.entry(index)?.definition.sequential;
     let cancellation = CancellationToken::new();
-    let call = Call { request_id: id.to_string(), cancellation: cancellation.clone() };
+    let call = Call { request_id: id.to_string(), cancellation: cancellation.clone(), events: events.clone() };
     let tool = Callee { catalog: catalog.clone(), index, output_bytes_max: session.limits.inbox_bytes() };
     if session.has_sequential.load(SeqCst) {
         let turnstile = session.turnstile.clone();

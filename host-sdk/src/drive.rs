@@ -27,8 +27,8 @@ use crate::catalog::{Entry, reply};
 use crate::contract::Breach;
 use crate::dispatch::{self, Running};
 use crate::engine::{Shared, Slot};
-use crate::instance::{Instance, TurnContext, TurnResult, no_room_for_tools, refused, stopped};
-use crate::session::{CellEvent, Current, Inner as Session};
+use crate::instance::{Instance, TurnContext, TurnResult, far_future, no_room_for_tools, refused, stopped};
+use crate::session::{CellEvent, Current, Inner as Session, ScriptLimits};
 use crate::snapshot::{CatalogImage, StartImage};
 use crate::source::GuestSource;
 use crate::watch::Watch;
@@ -107,11 +107,15 @@ enum Flow {
 
 impl Drive {
     /// A cell for one `exec` call.
-    pub fn new(session: Arc<Session>, current: Current, input: ExecInput) -> Box<Self> {
+    pub fn new(session: Arc<Session>, current: Current, input: ExecInput, script: Option<ScriptLimits>) -> Box<Self> {
         let engine = session.engine.clone();
-        let options =
-            Options { restart_safe: input.restart_safe, park_at_every_suspension: session.park_at_every_suspension };
-        let budget = budget(&session, &engine);
+        let options = Options {
+            restart_safe: input.restart_safe,
+            park_at_every_suspension: session.park_at_every_suspension,
+            script_tool_calls_max: script.map(|script| script.tool_calls),
+        };
+        let total_ms = script.map_or(session.limits.timeout_ms(), |script| script.timeout_ms);
+        let budget = Budget::start(Duration::from_millis(total_ms), engine.now());
         let (sender, events) = unbounded_channel();
         Box::new(Self {
             cell: Cell::new(&session.limits, options, budget),
@@ -157,7 +161,8 @@ impl Drive {
 
     /// When the budget of the current call is spent.
     fn deadline(&self) -> Instant {
-        self.engine.instant(self.cell.budget().ends_at())
+        let budget = self.cell.budget();
+        if budget.is_paused() { far_future() } else { self.engine.instant(budget.ends_at()) }
     }
 
     fn feed(&mut self, event: Event) {
@@ -234,6 +239,8 @@ impl Drive {
             }
             Action::Release => self.instance = None,
             Action::Park => self.park(),
+            Action::PauseBudget => self.session.observe(&CellEvent::BudgetPaused),
+            Action::ResumeBudget => self.session.observe(&CellEvent::BudgetResumed),
             Action::Suspend(suspension) => return Flow::Suspend(suspension),
             Action::Finish(ending) => return Flow::Finish(ending),
         }
@@ -487,7 +494,14 @@ impl Drive {
 
     fn outcome(&self, status: Status, output: Box<serde_json::value::RawValue>) -> Outcome {
         let untrusted = self.is_untrusted.then(|| format!("{:016x}", random_word()));
-        Outcome { status, replay_safe: self.cell.replay_safe(), telemetry: self.current.telemetry(), output, untrusted }
+        Outcome {
+            status,
+            replay_safe: self.cell.replay_safe(),
+            telemetry: self.current.telemetry(),
+            output,
+            untrusted,
+            tool_calls: self.cell.tool_calls(),
+        }
     }
 
     fn stop_all(&mut self) {

@@ -36,6 +36,9 @@ pub use codemode_core::limits::{LimitError, Limits};
 pub use codemode_core::outcome::{ErrorCode, Failure, FailurePhase, Kind, Outcome, PendingCall, Status, WaitReason};
 pub use engine::{Engine, EngineConfig, EngineError, PoolReset, Statistics};
 pub use session::{
-    CancelHandle, CatalogChange, CellEvent, Decision, ExecCall, Execution, Session, SessionBuilder, SessionError,
+    CancelHandle, CatalogChange, CellEvent, Decision, ExecCall, Execution, ScriptLimits, Session, SessionBuilder,
+    SessionError,
 };
-pub use tool::{Call, Definition, Exposure, Operation, Output, Source, Tool, ToolError, ToolFuture, from_fn};
+pub use tool::{
+    ApprovalGuard, Call, Definition, Exposure, Operation, Output, Source, Tool, ToolError, ToolFuture, from_fn,
+};

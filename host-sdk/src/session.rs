@@ -12,7 +12,7 @@ use std::time::Duration;
 use codemode_core::cell::Lost;
 use codemode_core::ids::Owner;
 use codemode_core::input::{self, ExecInput, Language, Refusal};
-use codemode_core::limits::Limits;
+use codemode_core::limits::{self, LimitError, Limits};
 use codemode_core::outcome::{Failure, Kind, Outcome, Status, Telemetry};
 use codemode_core::output::Ledger;
 use serde_json::Value;
@@ -48,6 +48,44 @@ pub enum CellEvent {
         /// How long it took.
         took: Duration,
     },
+    /// A call's budget is paused, because somebody's approval is awaited. The owner's own budget may be paused as well.
+    BudgetPaused,
+    /// A call's budget counts again; follows each `BudgetPaused`.
+    BudgetResumed,
+}
+
+/// What a script may use that runs without anybody who waits for it: see [`Session::run_script`].
+///
+/// ```
+/// use codemode::ScriptLimits;
+/// assert!(ScriptLimits::new(60_000, 20).is_ok());
+/// assert!(ScriptLimits::new(0, 5).is_err());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScriptLimits {
+    pub(crate) timeout_ms: u64,
+    pub(crate) tool_calls: u64,
+}
+
+impl Default for ScriptLimits {
+    fn default() -> Self {
+        let (timeout_ms, tool_calls) =
+            (limits::fixed(&limits::SCRIPT_TIMEOUT_MS), limits::fixed(&limits::SCRIPT_TOOL_CALLS));
+        Self { timeout_ms, tool_calls }
+    }
+}
+
+impl ScriptLimits {
+    /// Milliseconds from start to end, and calls of tools.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::OutOfRange`] when one of them isn't allowed: from 1 to 900,000 milliseconds, from 1 to 200 calls.
+    pub fn new(timeout_ms: u64, tool_calls: u64) -> Result<Self, LimitError> {
+        limits::check(&limits::SCRIPT_TIMEOUT_MS, timeout_ms)?;
+        limits::check(&limits::SCRIPT_TOOL_CALLS, tool_calls)?;
+        Ok(Self { timeout_ms, tool_calls })
+    }
 }
 
 type Observer = Arc<dyn Fn(&CellEvent) + Send + Sync>;
@@ -358,17 +396,23 @@ impl Session {
         if self.0.before_exec.is_some() {
             return self.exec_json(&input.to_arguments());
         }
-        self.run(input)
+        self.run(input, None)
     }
 
-    fn run(&self, input: ExecInput) -> Execution {
+    /// Runs a script without anybody who waits for it: with limits of its own, yields that go on at once, and an end in
+    /// any case. Its outcome is never a waiting one; [`Outcome::to_script_json`] has it in short.
+    pub fn run_script(&self, input: ExecInput, limits: ScriptLimits) -> Execution {
+        self.run(input, Some(limits))
+    }
+
+    fn run(&self, input: ExecInput, script: Option<ScriptLimits>) -> Execution {
         if self.0.is_closed.load(SeqCst) {
             return Execution::ready(self.0.failed(closed(), false));
         }
         let cell = {
             // Whoever gives the session another catalog sees this cell, or this cell sees that catalog.
             let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
-            let cell = Drive::new(self.0.clone(), current.clone(), input);
+            let cell = Drive::new(self.0.clone(), current.clone(), input, script);
             self.0.remember(&cell.reins);
             cell
         };
@@ -382,7 +426,7 @@ impl Session {
     /// Runs a cell from the arguments of a tool call. Bad ones come back as a failed result.
     pub fn exec_json(&self, arguments: &Value) -> Execution {
         match self.0.admitted(arguments).and_then(|arguments| ExecInput::parse(&arguments)) {
-            Ok(input) => self.run(input),
+            Ok(input) => self.run(input, None),
             Err(refusal) => Execution::ready(self.0.refused(refusal)),
         }
     }
@@ -524,6 +568,7 @@ impl Inner {
             replay_safe: false,
             telemetry: self.current().telemetry(),
             untrusted: None,
+            tool_calls: 0,
             output,
         }
     }

@@ -3,11 +3,13 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use codemode_core::cell::Event;
 pub use codemode_core::mcp::Operation;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 /// Where a tool comes from.
@@ -142,6 +144,39 @@ pub struct Call {
     pub request_id: String,
     /// Cancelled when nobody waits for the answer any more.
     pub cancellation: CancellationToken,
+    pub(crate) events: UnboundedSender<Event>,
+}
+
+impl Call {
+    /// Says that the call waits for somebody's approval, until the guard is dropped. Meanwhile the budget of `exec` or `wait`
+    /// is paused, and the observer is told so that the owner's budget can be paused as well (B 1.4.31).
+    ///
+    /// ```
+    /// use codemode::{Call, ToolError};
+    /// # async fn ask_somebody() -> bool { true }
+    /// async fn delete(call: Call, path: String) -> Result<(), ToolError> {
+    ///     let waiting = call.approval();
+    ///     let is_allowed = ask_somebody().await;
+    ///     drop(waiting);
+    ///     if is_allowed { Ok(()) } else { Err(ToolError::new("denied")) }
+    /// }
+    /// ```
+    #[must_use = "the approval is over when the guard is dropped"]
+    pub fn approval(&self) -> ApprovalGuard {
+        // A cell that is gone has no budget.
+        let _ = self.events.send(Event::ApprovalAsked);
+        ApprovalGuard(self.events.clone())
+    }
+}
+
+/// Somebody's approval is awaited as long as this lives: see [`Call::approval`].
+#[derive(Debug)]
+pub struct ApprovalGuard(UnboundedSender<Event>);
+
+impl Drop for ApprovalGuard {
+    fn drop(&mut self) {
+        let _ = self.0.send(Event::ApprovalAnswered);
+    }
 }
 
 /// The reply of a tool: compact JSON.

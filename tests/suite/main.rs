@@ -7,6 +7,7 @@
     reason = "a test that fails this way says where"
 )]
 
+mod approvals;
 mod build_facts;
 mod catalog;
 mod declarations;

@@ -94,6 +94,8 @@ fn print_output(outcome: &Outcome) {
 fn report(event: &CellEvent) {
     match event {
         CellEvent::Parked { bytes, took } => eprintln!("parked: {bytes} bytes in {} us", took.as_micros()),
+        CellEvent::BudgetPaused => eprintln!("paused: an approval is awaited"),
+        CellEvent::BudgetResumed => eprintln!("resumed: no approval is awaited"),
         CellEvent::Resumed { bytes, took } => eprintln!("resumed: {bytes} bytes in {} us", took.as_micros()),
     }
 }

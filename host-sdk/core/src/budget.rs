@@ -10,27 +10,45 @@ pub type Instant = Duration;
 pub struct Budget {
     total: Duration,
     ends_at: Instant,
+    paused_at: Option<Instant>,
 }
 
 impl Budget {
     /// A budget of `total` that starts now.
     pub fn start(total: Duration, now: Instant) -> Self {
-        Self { total, ends_at: now + total }
+        Self { total, ends_at: now + total, paused_at: None }
     }
 
-    /// When it is spent.
+    /// When it is spent, unless it is paused.
     pub fn ends_at(&self) -> Instant {
         self.ends_at
     }
 
+    /// Stops counting, until [`Budget::resume`]. What is left then is exactly what is left now (B 1.4.31).
+    pub fn pause(&mut self, now: Instant) {
+        self.paused_at = self.paused_at.or(Some(now));
+    }
+
+    /// Goes on counting.
+    pub fn resume(&mut self, now: Instant) {
+        if let Some(paused_at) = self.paused_at.take() {
+            self.ends_at += now.saturating_sub(paused_at);
+        }
+    }
+
+    /// Whether it doesn't count.
+    pub fn is_paused(&self) -> bool {
+        self.paused_at.is_some()
+    }
+
     /// What is left.
     pub fn left(&self, now: Instant) -> Duration {
-        self.ends_at.saturating_sub(now)
+        self.ends_at.saturating_sub(self.paused_at.unwrap_or(now))
     }
 
     /// Whether nothing is left.
     pub fn is_spent(&self, now: Instant) -> bool {
-        now >= self.ends_at
+        self.left(now).is_zero()
     }
 
     /// The least time that must be left for resuming from a snapshot inside the same call: `margin`, or half of the
@@ -53,6 +71,18 @@ mod tests {
         assert!(budget.is_spent(MS(1_300)));
         assert_eq!(budget.left(MS(1_100)), MS(200));
         assert_eq!(budget.left(MS(2_000)), MS(0));
+    }
+
+    #[test]
+    fn a_pause_gives_exactly_the_rest_back() {
+        let mut budget = Budget::start(MS(300), MS(0));
+        budget.pause(MS(100));
+        budget.pause(MS(150));
+        assert_eq!((budget.left(MS(9_000)), budget.is_spent(MS(9_000))), (MS(200), false));
+        budget.resume(MS(5_100));
+        budget.resume(MS(6_000));
+        assert_eq!(budget.ends_at(), MS(5_300));
+        assert!(!budget.is_spent(MS(5_299)) && budget.is_spent(MS(5_300)));
     }
 
     #[test]

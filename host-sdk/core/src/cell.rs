@@ -20,6 +20,9 @@ pub struct Options {
     pub restart_safe: bool,
     /// Park at every suspension, and ignore the margin for resuming: for tests of snapshots.
     pub park_at_every_suspension: bool,
+    /// A script without anybody who waits for it: at most this many calls of tools, yields go on at once, and a spent
+    /// budget fails it.
+    pub script_tool_calls_max: Option<u64>,
 }
 
 /// Where a cell is.
@@ -88,6 +91,9 @@ pub struct Cell {
     has_slot: bool,
     bridge_dispatch_started: bool,
     failure: Option<Lost>,
+    /// Approvals that calls of the cell wait for.
+    approvals: u64,
+    tool_calls: u64,
 }
 
 impl Cell {
@@ -113,6 +119,8 @@ impl Cell {
             has_slot: false,
             bridge_dispatch_started: false,
             failure: None,
+            approvals: 0,
+            tool_calls: 0,
         }
     }
 
@@ -132,6 +140,11 @@ impl Cell {
     /// Whether a request that reaches outside was dispatched.
     pub fn bridge_dispatch_started(&self) -> bool {
         self.bridge_dispatch_started
+    }
+
+    /// Calls of tools that were dispatched.
+    pub fn tool_calls(&self) -> u64 {
+        self.tool_calls
     }
 
     /// Whether it holds a slot.
@@ -167,7 +180,34 @@ impl Cell {
 
     /// Takes note of `event` at `now`, and says what to do.
     pub fn handle(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        let mut actions = self.react(event, now);
+        self.follow_approvals(&mut actions, now);
+        actions
+    }
+
+    /// The budget is paused while the cell rests in a call and somebody's approval is awaited. What the guest computes
+    /// meanwhile counts.
+    fn follow_approvals(&mut self, actions: &mut Vec<Action>, now: Instant) {
+        let is_paused = self.approvals > 0 && matches!(self.phase, Phase::Idle | Phase::Failing);
+        if is_paused && !self.budget.is_paused() {
+            self.budget.pause(now);
+            actions.push(Action::PauseBudget);
+        } else if !is_paused && self.budget.is_paused() {
+            self.budget.resume(now);
+            actions.insert(0, Action::ResumeBudget);
+        }
+    }
+
+    fn react(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match event {
+            Event::ApprovalAsked => {
+                self.approvals += 1;
+                Vec::new()
+            }
+            Event::ApprovalAnswered => {
+                self.approvals = self.approvals.saturating_sub(1);
+                Vec::new()
+            }
             Event::Cancelled if self.phase != Phase::Closed => {
                 self.close(Lost { kind: Kind::Aborted, error: String::from("the execution was cancelled") })
             }
@@ -266,6 +306,12 @@ impl Cell {
             actions.push(Action::Finish(Ending::Completed(value)));
             return actions;
         }
+        if let Some(most) = self.options.script_tool_calls_max
+            && self.tool_calls + requests.iter().filter(|request| is_tool_call(request)).count() as u64 > most
+        {
+            let error = format!("the script may call tools {most} times; do more with each call");
+            return self.close(Lost { kind: Kind::ToolBudgetExceeded, error });
+        }
         self.frontier = requests;
         self.frontier.retain(|request| !(request.id.method == Method::Sleep && cleared.contains(&request.id.number)));
         let needs_slot = |request: &Request| !matches!(request.payload, Payload::Refused { .. });
@@ -351,6 +397,12 @@ impl Cell {
         let mut entry =
             Entry { standing: Standing::InFlight, replay_safe: request.replay_safe, bytes, yield_reason: None };
         if let Payload::Yield { reason } = &mut request.payload {
+            if self.options.script_tool_calls_max.is_some() {
+                entry.standing = Standing::Replied;
+                self.requests.insert(id, entry);
+                self.replies.push_back((id, Reply::Done));
+                return;
+            }
             entry.yield_reason = reason.take().map(|text| cut_reason(&text));
             self.requests.insert(id, entry);
             return;
@@ -367,15 +419,20 @@ impl Cell {
         // Timers wait their turn: one that sets itself again and again would keep the rest out for ever.
         let jumps_queue = id.method != Method::Sleep || self.queue.is_empty();
         if self.in_flight < self.in_flight_max && jumps_queue {
-            self.in_flight += 1;
-            self.bridge_dispatch_started |= id.method.reaches_outside();
             self.requests.insert(id, entry);
-            actions.push(Action::Dispatch(request));
+            self.dispatch(request, actions);
         } else {
             entry.standing = Standing::Queued(request);
             self.requests.insert(id, entry);
             self.queue.push_back(id);
         }
+    }
+
+    fn dispatch(&mut self, request: Request, actions: &mut Vec<Action>) {
+        self.in_flight += 1;
+        self.bridge_dispatch_started |= request.id.method.reaches_outside();
+        self.tool_calls += u64::from(is_tool_call(&request));
+        actions.push(Action::Dispatch(request));
     }
 
     /// The reply to a request that is never dispatched.
@@ -399,9 +456,7 @@ impl Cell {
             && let Some(entry) = self.requests.get_mut(&id)
         {
             if let Standing::Queued(request) = std::mem::replace(&mut entry.standing, Standing::InFlight) {
-                self.in_flight += 1;
-                self.bridge_dispatch_started |= id.method.reaches_outside();
-                actions.push(Action::Dispatch(request));
+                self.dispatch(request, actions);
             }
         }
     }
@@ -474,6 +529,10 @@ impl Cell {
     }
 
     fn park_or_suspend(&mut self) -> Vec<Action> {
+        if self.options.script_tool_calls_max.is_some() {
+            let error = format!("the script's time is spent, and {} requests are pending", self.requests.len());
+            return self.close(Lost { kind: Kind::Timeout, error });
+        }
         if self.has_instance {
             self.phase = Phase::Suspending;
             return vec![Action::Park];
@@ -558,6 +617,12 @@ impl Cell {
         actions.push(Action::Finish(Ending::Failed(lost)));
         actions
     }
+}
+
+/// What a script's budget of calls counts.
+fn is_tool_call(request: &Request) -> bool {
+    matches!(request.id.method, Method::CallValue | Method::Namespace | Method::Nodes)
+        && !matches!(request.payload, Payload::Refused { .. } | Payload::Oversized)
 }
 
 fn is_pending_yield(id: RequestId, entry: &Entry) -> bool {

@@ -62,6 +62,12 @@ rows! {
     MAX_SEARCH_LIMIT = "maxSearchLimit", "tools", 50, 1, 50, "catalog search",
         "a larger limit is lowered to this one";
 
+    /// The wall-clock budget of a script without anybody who waits for it.
+    SCRIPT_TIMEOUT_MS = "scriptTimeoutMs", "milliseconds", 30_000, 1, 900_000, "driver and epoch callback",
+        "the script fails with `timeout`, also when it waits for tools";
+    /// Calls of tools that such a script may make.
+    SCRIPT_TOOL_CALLS = "scriptToolCalls", "calls", 5, 1, 200, "state machine",
+        "the script fails with `tool_budget_exceeded`; what would have been one too many isn't dispatched";
     /// Parked cells and reservations, in one pool for the process unless the embedder brings its own.
     SLOTS = "slots", "cells", 64, 1, 100_000, "slot pool",
         "the cell fails with `slots_full` before anything is dispatched";
@@ -124,6 +130,18 @@ rows! {
 /// What every limit that can't be configured by the number stands for: its value.
 pub const fn fixed(row: &Row) -> u64 {
     row.default
+}
+
+/// Checks a value of a limit that is given by itself.
+///
+/// # Errors
+///
+/// [`LimitError::OutOfRange`].
+pub fn check(row: &'static Row, value: u64) -> Result<(), LimitError> {
+    if (row.min..=row.max).contains(&value) {
+        return Ok(());
+    }
+    Err(LimitError::OutOfRange { key: row.name, value: value.to_string(), unit: row.unit, min: row.min, max: row.max })
 }
 
 /// A configured value that isn't allowed.

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::ids::{RequestId, RunId};
-use crate::{output, untrusted};
+use crate::{json, output, untrusted};
 
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
@@ -277,6 +277,8 @@ pub struct Outcome {
     pub output: Box<RawValue>,
     /// Set when the result carries data from outside: sixteen hexadecimal digits that mark it in [`Outcome::text`].
     pub untrusted: Option<String>,
+    /// Calls of tools that the cell made, over its whole life.
+    pub tool_calls: u64,
 }
 
 /// How a call ended.
@@ -367,6 +369,29 @@ impl Outcome {
         serde_json::to_string(self).expect("every part serialises")
     }
 
+    /// The result of a script, for whoever started it (B 1.9.58): `{status, value, output, toolCallCount}`, or with `code`,
+    /// `kind` and `error` in place of the value.
+    pub fn to_script_json(&self) -> String {
+        let mut fields = serde_json::Map::new();
+        let mut put = |key: &str, value: serde_json::Value| drop(fields.insert(key.to_owned(), value));
+        match &self.status {
+            Status::Completed { value } => {
+                put("status", "completed".into());
+                put("value", json::parse(value).unwrap_or_default());
+            }
+            Status::Failed(failure) => {
+                put("status", "failed".into());
+                put("code", failure.kind.code().as_str().into());
+                put("kind", failure.kind.as_str().into());
+                put("error", failure.error.as_str().into());
+            }
+            Status::Waiting { .. } => put("status", "waiting".into()),
+        }
+        put("output", json::parse(&self.output).unwrap_or_default());
+        put("toolCallCount", self.tool_calls.into());
+        serde_json::Value::Object(fields).to_string()
+    }
+
     /// Whether `wait` can go on with it.
     pub fn is_waiting(&self) -> bool {
         matches!(self.status, Status::Waiting { .. })
@@ -418,6 +443,7 @@ mod tests {
             replay_safe: false,
             telemetry: Telemetry::default(),
             untrusted: None,
+            tool_calls: 0,
             output: RawValue::from_string("[]".into()).unwrap(),
         }
     }

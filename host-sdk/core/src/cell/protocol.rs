@@ -36,6 +36,10 @@ pub enum Event {
     NoInstance,
     /// Somebody else needs the instance.
     Pressure,
+    /// A tool began to wait for somebody's approval.
+    ApprovalAsked,
+    /// That approval was answered, or nobody waits for it any more.
+    ApprovalAnswered,
     /// The call was cancelled, or the cell's owner closed.
     Cancelled,
 }
@@ -200,6 +204,11 @@ pub enum Action {
     Release,
     /// Put the state away and give the instance back; answer with `Parked` or `ParkRefused`.
     Park,
+    /// The budget doesn't count any more: the cell rests, and somebody's approval is awaited. The owner's own budget may
+    /// be paused as well.
+    PauseBudget,
+    /// The budget counts again. Follows each `PauseBudget`, before the guest runs or the call returns.
+    ResumeBudget,
     /// The call returns a waiting result; the cell stays parked.
     Suspend(Suspension),
     /// The call returns a terminal result; the cell is closed.
