@@ -74,7 +74,7 @@ cases: build ## Runs the conformance cases, inline and parking.
 	$(OUT)/codemode cases tests/cases tests/hostile --mode both
 
 bench: guest ## Measures each step of a cell's life, and prints a table.
-	$(CARGO) bench --profile $(PROFILE) --bench lifecycle --bench guest --bench catalog
+	$(CARGO) bench --profile $(PROFILE) --bench lifecycle --bench guest --bench catalog --bench load
 
 lint: guest ## Checks formatting, lints and documentation.
 	$(CARGO) fmt --all --check

@@ -29,6 +29,7 @@ use crate::dispatch::{self, Running};
 use crate::engine::{Shared, Slot};
 use crate::instance::{Instance, TurnContext, TurnResult, far_future, no_room_for_tools, refused, stopped};
 use crate::session::{CellEvent, Current, Inner as Session, ScriptLimits};
+use crate::snapshot::kept::Kept;
 use crate::snapshot::{CatalogImage, StartImage};
 use crate::source::GuestSource;
 use crate::watch::Watch;
@@ -66,7 +67,7 @@ pub(crate) struct Drive {
     source: Source,
     instance: Option<Instance>,
     /// The state of a cell without an instance, once it has run.
-    snapshot: Option<Arc<[u8]>>,
+    snapshot: Option<Kept>,
     events: UnboundedReceiver<Event>,
     pub reins: Arc<Reins>,
     running: BTreeMap<RequestId, Running>,
@@ -75,6 +76,8 @@ pub(crate) struct Drive {
     run_id: Option<RunId>,
     /// Rings when the parked cell expires.
     expiry: Option<AlarmId>,
+    /// Rings when the parked cell has idled for a while.
+    packing: Option<AlarmId>,
     /// Whether data from outside came in: what the model reads of the cell is wrapped from then on.
     is_untrusted: bool,
 }
@@ -135,6 +138,7 @@ impl Drive {
             slot: None,
             run_id: None,
             expiry: None,
+            packing: None,
             is_untrusted: false,
             current,
             engine,
@@ -154,9 +158,21 @@ impl Drive {
     }
 
     fn cancel_expiry(&mut self) {
-        if let Some(alarm) = self.expiry.take() {
+        for alarm in [self.expiry.take(), self.packing.take()].into_iter().flatten() {
             self.engine.alarms.cancel(alarm);
         }
+    }
+
+    /// Packs the snapshot on a worker, once the cell has idled for a while.
+    fn pack_later(&self, run_id: &RunId, since: Instant) -> AlarmId {
+        let at = since + Duration::from_millis(limits::fixed(&limits::PACK_AFTER_MS));
+        let (engine, run_id) = (Arc::downgrade(&self.engine), run_id.clone());
+        self.engine.alarms.set(at, move || {
+            let Some(engine) = engine.upgrade() else { return };
+            let packing = engine.clone();
+            // Workers that are that busy have better things to do.
+            let _ = engine.workers.run(move || pack(&packing, &run_id));
+        })
     }
 
     /// When the budget of the current call is spent.
@@ -273,8 +289,12 @@ impl Drive {
         let (limits, catalog) = (&self.session.limits, &self.current.catalog);
         let mut instance = Instance::fresh(&self.engine, limits, &self.reins.cancelled, catalog, permit)?;
         if let Some(snapshot) = self.snapshot.take() {
-            let bytes = snapshot.len() as u64;
-            instance.restore(self.start_image().open(snapshot).map_err(refused)?)?;
+            let (bytes, start) = (snapshot.raw_bytes() as u64, self.start_image());
+            let raw = snapshot.into_raw(start).ok_or_else(|| Lost {
+                kind: Kind::RestoreFailed,
+                error: String::from("the packed snapshot is broken"),
+            })?;
+            instance.restore(start.open(raw).map_err(refused)?)?;
             self.session.observe(&CellEvent::Resumed { bytes, took: began.elapsed() });
         } else if let Some(tools) = self.start_image().begin() {
             if tools.memory_bytes > limits.memory_limit_bytes() {
@@ -289,6 +309,11 @@ impl Drive {
             let _ = catalog.0.image.set(image);
         }
         Ok(instance)
+    }
+
+    /// Bytes that its snapshot takes.
+    pub fn snapshot_bytes(&self) -> u64 {
+        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes() as u64)
     }
 
     /// What the cell started with.
@@ -431,7 +456,7 @@ impl Drive {
             Ok(None) => self.feed(Event::ParkRefused { bytes_max }),
             Ok(Some(snapshot)) => {
                 let bytes = snapshot.len() as u64;
-                self.snapshot = Some(snapshot.into());
+                self.snapshot = Some(Kept::Raw(snapshot.into()));
                 self.session.observe(&CellEvent::Parked { bytes, took: began.elapsed() });
                 self.feed(Event::Parked);
             }
@@ -456,6 +481,7 @@ impl Drive {
                 engine.sweep();
             }
         }));
+        self.packing = Some(self.pack_later(&run_id, since));
         let (engine, owner, reins) = (self.engine.clone(), self.session.owner.clone(), self.reins.clone());
         engine.parked().park(&run_id, owner, self, since, expires_at);
         // Whoever cancelled meanwhile may have looked before it was there.
@@ -587,6 +613,20 @@ impl Drop for Drive {
             // Giving memory back takes system calls: not on the embedder's threads if it can be helped.
             let _ = self.engine.workers.run(move || drop(instance));
         }
+    }
+}
+
+/// Packs the snapshot of a cell that is still parked. The work is done outside of the lock.
+fn pack(engine: &Arc<Shared>, run_id: &RunId) {
+    let found =
+        engine.parked().peek(run_id).and_then(|cell| Some((cell.snapshot.clone()?, cell.current.catalog.clone())));
+    let Some((raw, catalog)) = found else { return };
+    let start = engine.base.with(catalog.0.image_over(&engine.base));
+    let Some(packed) = raw.packed(start) else { return };
+    if let Some(cell) = engine.parked().peek(run_id)
+        && cell.snapshot.as_ref().is_some_and(|snapshot| snapshot.is(&raw))
+    {
+        cell.snapshot = Some(packed);
     }
 }
 

@@ -209,6 +209,7 @@ impl Engine {
             workers: self.0.workers.count() as u64,
             pool: self.0.pool,
             base_image_bytes: self.0.base.bytes.len() as u64,
+            parked_bytes: self.0.parked().cells().map(|cell| cell.snapshot_bytes()).sum(),
         }
     }
 }
@@ -236,6 +237,8 @@ pub struct Statistics {
     pub pool: Option<PoolReset>,
     /// Bytes of memory that every cell starts with and shares.
     pub base_image_bytes: u64,
+    /// Bytes that the snapshots of parked cells take. Cells that have idled for a while are packed.
+    pub parked_bytes: u64,
 }
 
 impl Shared {

@@ -42,3 +42,8 @@ pub use session::{
 pub use tool::{
     ApprovalGuard, Call, Definition, Exposure, Operation, Output, Source, Tool, ToolError, ToolFuture, from_fn,
 };
+
+/// The examples of the README, so that they are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

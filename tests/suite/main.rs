@@ -15,6 +15,7 @@ mod globals;
 mod hostile;
 mod properties;
 mod public_api;
+mod recovery;
 mod tidy;
 
 use codemode::{Engine, EngineConfig, ExecInput, Limits, Outcome, Session};

@@ -130,6 +130,20 @@ fn closing_a_session_releases_its_parked_cells() {
 }
 
 #[test]
+fn a_cell_that_idles_is_packed_and_goes_on_all_the_same() {
+    let (engine, runtime) = (engine(), runtime());
+    let session = with_tools(&engine, &runtime);
+    let source = "const rows = Array.from({ length: 2000 }, (_, i) => ({ i, name: 'row ' + i })); \
+        await yield_control(); return rows.length + rows[1999].name";
+    let waiting = exec(&runtime, &session, source);
+    let raw = engine.statistics().parked_bytes;
+    runtime.block_on(wait_for(|| engine.statistics().parked_bytes < raw / 3));
+    let done = parsed(&runtime.block_on(session.wait(waiting["runId"].as_str().unwrap())));
+    assert_eq!(done["value"], "2000row 1999", "{done}");
+    assert_eq!(engine.statistics().parked_bytes, 0);
+}
+
+#[test]
 fn a_handle_cancels_its_own_call_only() {
     let (engine, runtime) = (engine(), runtime());
     let session = with_tools(&engine, &runtime);
@@ -211,7 +225,7 @@ fn more_cells_than_instances_take_turns() {
 
 /// Waits until something that happens on other threads has happened.
 async fn wait_for(holds: impl Fn() -> bool) {
-    for _ in 0..2_000 {
+    for _ in 0..10_000 {
         if holds() {
             return;
         }

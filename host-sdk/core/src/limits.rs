@@ -116,6 +116,9 @@ rows! {
     /// The delay of a timer.
     TIMER_DELAY_MS = "timerDelayMs", "milliseconds", 86_400_000, 86_400_000, 86_400_000, "driver",
         "a longer delay is lowered to this one";
+    /// How long a parked cell idles before it is packed.
+    PACK_AFTER_MS = "packAfterMs", "milliseconds", 1_000, 1_000, 1_000, "driver",
+        "its snapshot is kept in a smaller form, and unpacked when the cell resumes";
     /// Expired run ids that are remembered.
     EXPIRED_RUNS = "expiredRuns", "run ids", 1_024, 1_024, 1_024, "parked store",
         "the oldest is forgotten; a wait for it fails with `unknown_run`";

@@ -1,6 +1,7 @@
 //! Snapshots of a cell: the pages of its memory that differ from the base image, in the envelope that the core defines.
 //! Taking an image out of an instance and putting it back is `instance`'s; keeping parked cells is `store`'s.
 
+pub(crate) mod kept;
 pub(crate) mod store;
 
 use std::collections::VecDeque;
@@ -105,6 +106,15 @@ impl StartImage<'_> {
             Some(page) => page == content,
             None => self.base.holds(offset, content),
         }
+    }
+
+    /// The page at this offset, when it isn't all zeros.
+    fn page(&self, offset: usize) -> Option<&[u8]> {
+        let of_catalog = self.catalog.and_then(|catalog| catalog.page(offset));
+        of_catalog.or_else(|| {
+            let end = self.base.bytes.len().min(offset + PAGE_BYTES);
+            self.base.bytes.get(offset..end)
+        })
     }
 
     /// The snapshot of a live image: what differs from what the cell started with. `None` when it is longer than

@@ -69,6 +69,16 @@ impl<C> ParkedStore<C> {
         Ok(parked.cell)
     }
 
+    /// A parked cell that nobody resumes.
+    pub fn peek(&mut self, id: &RunId) -> Option<&mut C> {
+        self.runs.get_mut(id.as_str())?.parked.as_mut().map(|parked| &mut parked.cell)
+    }
+
+    /// All parked cells.
+    pub fn cells(&self) -> impl Iterator<Item = &C> {
+        self.runs.values().filter_map(|run| run.parked.as_ref()).map(|parked| &parked.cell)
+    }
+
     /// Forgets a run that ended.
     pub fn close(&mut self, id: &RunId) {
         self.runs.remove(id.as_str());
