@@ -44,15 +44,36 @@ void codemode_free(void *block);
 
 /* QuickJS notes source positions of calls, of `throw` and of expression statements. An error at any other place, say a
  * property read on null behind `return`, would show the position before it. So one more is noted where an expression
- * begins that isn't an argument or an element: the parser's call `js_parse_assign_expr2(s, parse_flags)` becomes
- * `js_parse_assign_expr2_(s, (emit_source_loc(s), parse_flags))`. The parts are glued by their first words, which leaves
- * the declaration, the definition and the calls with constants as they are. */
+ * begins that isn't an argument or an element, and the one before is noted again where it ends: a call has its position
+ * noted before its arguments, and its own instruction comes after them. The parser's call
+ * `js_parse_assign_expr2(s, parse_flags)` is replaced for that. The parts are glued by their first words, which leaves the
+ * declaration, the definition and the calls with constants as they are. */
+static __attribute__((unused)) struct {
+    const void *function;
+    int line, column;
+} codemode_noted;
+
 #define js_parse_assign_expr2(parser, flags) CODEMODE_##parser CODEMODE_##flags)
 #define CODEMODE_JSParseState js_parse_assign_expr2_(JSParseState
 #define CODEMODE_int , int
-#define CODEMODE_s js_parse_assign_expr2_(s
-#define CODEMODE_parse_flags , (emit_source_loc(s), parse_flags)
-#define CODEMODE_PF_IN_ACCEPTED , PF_IN_ACCEPTED
-#define CODEMODE_0 , 0
+#define CODEMODE_s CODEMODE_CALL(s
+#define CODEMODE_parse_flags , noted, parse_flags
+#define CODEMODE_PF_IN_ACCEPTED , plain, PF_IN_ACCEPTED
+#define CODEMODE_0 , plain, 0
+#define CODEMODE_CALL(...) CODEMODE_CALL_AS(__VA_ARGS__)
+#define CODEMODE_CALL_AS(s, how, flags) CODEMODE_CALL_##how(s, flags)
+#define CODEMODE_CALL_plain(s, flags) js_parse_assign_expr2_(s, flags)
+#define CODEMODE_CALL_noted(s, flags) ({ \
+    __typeof__(codemode_noted) before = codemode_noted; \
+    codemode_noted.function = (s)->cur_func; \
+    codemode_noted.line = (s)->token.line_num; \
+    codemode_noted.column = (s)->token.col_num; \
+    emit_source_loc(s); \
+    int parsed = js_parse_assign_expr2_(s, flags); \
+    codemode_noted = before; \
+    if (parsed == 0 && before.function == (s)->cur_func) \
+        emit_source_loc_at(s, before.line, before.column); \
+    parsed; \
+})
 
 #endif

@@ -339,7 +339,7 @@ impl Adapter {
         let integers = |width| bytes.chunks_exact(width);
         match element {
             ElementType::Int8 => self.emit_numbers(bytes.iter().map(|byte| Number::Integer(byte.cast_signed().into()))),
-            ElementType::Uint8 => self.emit_bytes(bytes),
+            ElementType::Uint8 | ElementType::Uint8Clamped => self.emit_bytes(bytes),
             ElementType::Int16 => {
                 self.emit_numbers(integers(2).map(|part| Number::Integer(i16::from_le_bytes(array(part)).into())))
             }

@@ -87,6 +87,7 @@ impl Cloner {
             }
             Class::Boxed => primordials.object.call(&Value::undefined(), &[primordials.unbox(value)?])?,
             Class::Error => self.error(value)?,
+            Class::ArrayBuffer if value.is_detached() => return Err(refuse("its buffer is detached")),
             Class::ArrayBuffer => Value::buffer(&value.copied_bytes()?)?,
             Class::TypedArray => {
                 let Some(view) = value.typed_array_bytes() else { return Err(refuse("its buffer is detached")) };
@@ -109,6 +110,10 @@ impl Cloner {
     /// An error keeps its kind, message, stack and cause.
     fn error(&mut self, value: &Value) -> Result<Value> {
         let name = value.error_text("name").unwrap_or_default();
+        if value.is_dom_exception() {
+            let text = |name: &str| Value::string(&value.error_text(name).unwrap_or_default());
+            return Primordials::get().dom_exception_constructor.construct(&[text("message")?, text("name")?]);
+        }
         let constructors = &Primordials::get().errors;
         let constructor = constructors.iter().find(|(known, _)| *known == name).or(constructors.first());
         let Some((_, constructor)) = constructor else { return Err(refuse("this error can't be cloned")) };

@@ -21,7 +21,7 @@ pub fn get_random_values(call: &Call<'_>, _: i32) -> Result<Value> {
         let message = format!("getRandomValues gives {BYTES_MAX} bytes at a time, not {}", view.length);
         return Err(engine::throw_dom_exception(&message, "QuotaExceededError"));
     }
-    array.with_bytes_mut(view, random::fill);
+    array.with_bytes_mut(view, random::fill)?;
     Ok(array)
 }
 

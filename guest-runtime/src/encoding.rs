@@ -143,7 +143,7 @@ fn wrong_receiver() -> engine::Thrown {
 
 /// `new TextEncoder()`
 pub fn new_encoder(call: &Call<'_>, _: i32) -> Result<Value> {
-    class::instance(&call.this(), Encoder)
+    class::instance(c"TextEncoder", &call.this(), Encoder)
 }
 
 fn check_encoder(call: &Call<'_>) -> Result<()> {
@@ -184,7 +184,7 @@ pub fn encode_into(call: &Call<'_>, _: i32) -> Result<Value> {
             }
             (fitting.encode_utf16().count(), fitting.len())
         })
-    })?;
+    })??;
     let result = Value::object()?;
     #[expect(clippy::cast_precision_loss, reason = "sizes of memory are far below 2^53")]
     let number = |size: usize| Value::number(size as f64);
@@ -205,7 +205,7 @@ pub fn new_decoder(call: &Call<'_>, _: i32) -> Result<Value> {
     };
     let decoder =
         Decoder { encoding, is_fatal, keeps_mark, is_streaming: false, is_past_start: false, pending: Vec::new() };
-    class::instance(&call.this(), decoder)
+    class::instance(c"TextDecoder", &call.this(), decoder)
 }
 
 fn option(options: &Value, name: &str) -> Result<bool> {

@@ -166,12 +166,12 @@ impl Drive {
     /// Packs the snapshot on a worker, once the cell has idled for a while.
     fn pack_later(&self, run_id: &RunId, since: Instant) -> AlarmId {
         let at = since + Duration::from_millis(limits::fixed(&limits::PACK_AFTER_MS));
-        let (engine, run_id) = (Arc::downgrade(&self.engine), run_id.clone());
+        let (engine, run_id, user) = (Arc::downgrade(&self.engine), run_id.clone(), self.session.number);
         self.engine.alarms.set(at, move || {
             let Some(engine) = engine.upgrade() else { return };
             let packing = engine.clone();
             // Workers that are that busy have better things to do.
-            let _ = engine.workers.run(move || pack(&packing, &run_id));
+            let _ = engine.workers.run(user, move || pack(&packing, &run_id));
         })
     }
 
@@ -378,12 +378,16 @@ impl Drive {
     }
 
     /// Checks a call's input against the contract of its tool.
-    fn accept(&self, request: &mut Request) {
+    fn accept(&mut self, request: &mut Request) {
         let Payload::Tool { index, arguments } = &mut request.payload else { return };
         let Some(entry) = self.current.catalog.0.entry(*index) else { return };
         match entry.accept(std::mem::take(arguments)) {
             Ok(input) => *arguments = input,
-            Err(Breach { message, code }) => request.payload = Payload::Refused { message, code },
+            Err(Breach { message, code }) => {
+                // The names of what is missing are a server's own words.
+                self.is_untrusted |= entry.is_member();
+                request.payload = Payload::Refused { message, code };
+            }
         }
     }
 
@@ -611,7 +615,7 @@ impl Drop for Drive {
         }
         if let Some(instance) = self.instance.take() {
             // Giving memory back takes system calls: not on the embedder's threads if it can be helped.
-            let _ = self.engine.workers.run(move || drop(instance));
+            let _ = self.engine.workers.run(self.session.number, move || drop(instance));
         }
     }
 }
@@ -683,12 +687,13 @@ impl Drop for CancelOnDrop {
 
 /// Works on a cell on a worker. `None` when the worker panicked.
 async fn on_worker(drive: Box<Drive>) -> Option<Step> {
+    let user = drive.session.number;
     let (sender, receiver) = oneshot::channel();
     let engine = drive.engine.clone();
     // Shared with the job, so that a cell whose job finds no place isn't lost.
     let place = Arc::new(Mutex::new(Some(drive)));
     let taken = place.clone();
-    let queued = engine.workers.run(move || {
+    let queued = engine.workers.run(user, move || {
         let Some(drive) = take(&taken) else { return };
         let engine = drive.engine.clone();
         match drive.work() {

@@ -126,6 +126,7 @@ pub(crate) struct Shared {
     queued: AtomicU64,
     started: Instant,
     instantiations: AtomicU64,
+    sessions: AtomicU64,
     pool: Option<PoolReset>,
 }
 
@@ -188,6 +189,7 @@ impl Engine {
             queued: AtomicU64::new(0),
             started: Instant::now(),
             instantiations: AtomicU64::new(0),
+            sessions: AtomicU64::new(0),
             wasmtime,
             pre,
             exports,
@@ -250,6 +252,11 @@ impl Shared {
     /// The system's point in time for one of ours.
     pub fn instant(&self, at: budget::Instant) -> Instant {
         self.started + at
+    }
+
+    /// The number of the next session.
+    pub fn next_session(&self) -> u64 {
+        self.sessions.fetch_add(1, Relaxed)
     }
 
     pub fn count_instantiation(&self) {

@@ -241,6 +241,7 @@ impl SessionBuilder {
         };
         let catalog = self.catalog.unwrap_or_else(|| Catalog::new(self.tools));
         Ok(Session(Arc::new(Inner {
+            number: self.engine.next_session(),
             engine: self.engine,
             limits: self.limits,
             owner: self.owner,
@@ -327,6 +328,8 @@ pub enum CatalogChange {
 /// What a session's cells share.
 pub(crate) struct Inner {
     pub engine: Arc<Shared>,
+    /// Tells sessions apart where workers are shared fairly between them.
+    pub number: u64,
     pub limits: Limits,
     pub owner: Owner,
     pub runtime: Handle,

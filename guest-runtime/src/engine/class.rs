@@ -6,6 +6,7 @@ use core::any::Any;
 use core::cell::OnceCell;
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
+use std::cell::RefCell;
 
 use javy::quickjs::qjs as q;
 
@@ -17,6 +18,11 @@ unsafe impl Sync for Once {}
 static CLASS: Once = Once(OnceCell::new());
 
 type State = Box<dyn Any>;
+
+thread_local! {
+    /// What instances inherit from, by the name of their constructor.
+    static PROTOTYPES: RefCell<Vec<(&'static CStr, Value)>> = const { RefCell::new(Vec::new()) };
+}
 
 fn class_id() -> q::JSClassID {
     CLASS.0.get().copied().unwrap_or_default()
@@ -47,17 +53,22 @@ unsafe extern "C" fn finalize(_: *mut q::JSRuntime, object: q::JSValue) {
 
 /// A constructor out of `crate::natives::TABLE`; `index` is its place there. Calling it without `new` throws. Instances
 /// inherit from `prototype`.
-pub fn constructor(name: &CStr, length: c_int, index: i32, prototype: &Value) -> Value {
+pub fn constructor(name: &'static CStr, length: c_int, index: i32, prototype: &Value) -> Value {
+    PROTOTYPES.with_borrow_mut(|prototypes| prototypes.push((name, prototype.clone())));
     let kind = q::JSCFunctionEnum_JS_CFUNC_constructor_magic;
     let constructor = super::function_of_kind(name, length, index, kind);
     unsafe { q::JS_SetConstructor(context(), constructor.raw(), prototype.raw()) };
     constructor
 }
 
-/// A new instance with this state, for a constructor that was called with `target` as `new.target`. Runs guest code when
-/// a subclass has a getter for its prototype.
-pub fn instance(target: &Value, state: impl Any) -> Result<Value> {
-    let prototype = target.get(&Key::named("prototype"))?;
+/// A new instance with this state, for the constructor `name` that was called with `target` as `new.target`. Runs guest
+/// code when a subclass has a getter for its prototype.
+pub fn instance(name: &CStr, target: &Value, state: impl Any) -> Result<Value> {
+    let mut prototype = target.get(&Key::named("prototype"))?;
+    if !prototype.is_object() {
+        let own = PROTOTYPES.with_borrow(|all| all.iter().find(|(of, _)| *of == name).map(|(_, own)| own.clone()));
+        prototype = own.unwrap_or(prototype);
+    }
     let made = unsafe { Value::owned(q::JS_NewObjectProtoClass(context(), prototype.raw(), class_id()))? };
     let state: State = Box::new(state);
     unsafe { q::JS_SetOpaque(made.raw(), Box::into_raw(Box::new(state)).cast::<c_void>()) };

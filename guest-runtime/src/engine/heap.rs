@@ -1,9 +1,11 @@
 //! The engine's allocator: the system's, plus a byte limit, a memory of having hit it, and zeroing of large freed blocks.
-//! Rust's own allocations don't come through here; the store's limiter on the host bounds the whole memory.
+//! Rust's own allocations aren't counted here; the store's limiter on the host bounds the whole memory.
 #![expect(unsafe_code, reason = "an allocator is made of raw pointers; this file is one of the named unsafe ones")]
 
+use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::alloc::System;
 
 unsafe extern "C" {
     fn malloc(size: usize) -> *mut c_void;
@@ -16,6 +18,55 @@ unsafe extern "C" {
 /// A freed block from this size on is zeroed, so that a snapshot doesn't carry its old bytes. Zeroing costs far less
 /// than comparing and copying the pages later.
 const ZEROED_WHEN_FREED_BYTES: usize = 16 * 1024;
+
+/// Rust's own allocator, with large freed blocks zeroed as well: a decoder or an adapter copies whole texts, and a snapshot
+/// would carry what they leave.
+struct Zeroing;
+
+#[global_allocator]
+static ALLOCATOR: Zeroing = Zeroing;
+
+// Safety: every block comes from the system's allocator and goes back to it with its own layout.
+unsafe impl GlobalAlloc for Zeroing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        unsafe {
+            zero_when_large(block, layout.size());
+            System.dealloc(block, layout);
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if layout.size() < ZEROED_WHEN_FREED_BYTES {
+            return unsafe { System.realloc(block, layout, size) };
+        }
+        let Ok(moved_layout) = Layout::from_size_align(size, layout.align()) else { return core::ptr::null_mut() };
+        let moved = unsafe { System.alloc(moved_layout) };
+        if !moved.is_null() {
+            unsafe {
+                moved.copy_from_nonoverlapping(block, layout.size().min(size));
+                self.dealloc(block, layout);
+            }
+        }
+        moved
+    }
+}
+
+/// Zeroes a block that is about to be freed.
+unsafe fn zero_when_large(block: *mut u8, size: usize) {
+    if size >= ZEROED_WHEN_FREED_BYTES {
+        unsafe { block.write_bytes(0, size) };
+        // The compiler knows that nobody reads a freed block, and would leave the zeros out. A snapshot does read it.
+        core::hint::black_box(block);
+    }
+}
 
 static USED: AtomicUsize = AtomicUsize::new(0);
 static BASE: AtomicUsize = AtomicUsize::new(0);
@@ -99,8 +150,8 @@ unsafe extern "C" fn codemode_free(block: *mut c_void) {
     }
     let held = unsafe { malloc_usable_size(block) };
     USED.fetch_sub(held, Relaxed);
-    if held >= ZEROED_WHEN_FREED_BYTES {
-        unsafe { core::ptr::write_bytes(block.cast::<u8>(), 0, held) };
+    unsafe {
+        zero_when_large(block.cast(), held);
+        free(block);
     }
-    unsafe { free(block) };
 }

@@ -25,6 +25,10 @@ pub struct Primordials {
     pub unboxers: Vec<Value>,
     /// The getters `buffer`, `byteOffset` and `byteLength` of a DataView.
     pub data_view: Vec<Value>,
+    /// The getter `byteLength` of a typed array.
+    pub typed_array_length: Value,
+    /// The getter `detached` of an ArrayBuffer.
+    pub buffer_detached: Value,
     /// The getter of `Symbol.prototype.description`
     pub symbol_description: Value,
     /// The getters of `name` and `message` of a DOMException.
@@ -93,6 +97,10 @@ impl Primordials {
                 .map(|of| take(&format!("{of}.prototype.valueOf")))
                 .into(),
             data_view: ["buffer", "byteOffset", "byteLength"].map(|name| getter("DataView", name)).into(),
+            typed_array_length: take(
+                "Object.getOwnPropertyDescriptor(Object.getPrototypeOf(Uint8Array.prototype), 'byteLength').get",
+            ),
+            buffer_detached: getter("ArrayBuffer", "detached"),
             symbol_description: getter("Symbol", "description"),
             dom_exception: ["name", "message"].map(|name| getter("DOMException", name)),
             error: take("Error"),

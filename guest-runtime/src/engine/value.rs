@@ -470,6 +470,11 @@ impl Value {
         None
     }
 
+    /// Whether it is a DOMException.
+    pub fn is_dom_exception(&self) -> bool {
+        boxed_classes().is_some_and(|classes| classes.dom_exception == unsafe { q::JS_GetClassID(self.0) })
+    }
+
     /// `name` or `message` of an error as text, found without running any guest code. A DOMException keeps both in
     /// internal slots.
     pub fn error_text(&self, name: &str) -> Option<String> {
@@ -568,7 +573,12 @@ impl Value {
             ))
         };
         match buffer {
-            Ok(buffer) => Some(Bytes { buffer, offset: offset as usize, length: length as usize }),
+            Ok(buffer) => {
+                // The engine keeps the length of an array that follows its buffer elsewhere.
+                let followed = super::Primordials::get().typed_array_length.call(self, &[]).ok()?;
+                let length = followed.to_number().map_or(length as usize, to_size);
+                Some(Bytes { buffer, offset: offset as usize, length })
+            }
             Err(Thrown) => {
                 drop(super::take_exception());
                 None
@@ -583,6 +593,14 @@ impl Value {
             let element = q::JS_GetTypedArrayType(self.0).cast_unsigned();
             Self::owned(q::JS_NewTypedArray(context(), 3, arguments.as_mut_ptr(), element))
         }
+    }
+
+    /// Whether a buffer is detached.
+    pub fn is_detached(&self) -> bool {
+        matches!(
+            super::Primordials::get().buffer_detached.call(self, &[]).map(|flag| flag.kind()),
+            Ok(Kind::Bool(true))
+        )
     }
 
     /// A copy of the bytes of a buffer, or of those that a view covers; empty when the buffer is detached.
@@ -617,7 +635,14 @@ impl Value {
     }
 
     /// Lends the bytes that a view covers, to be written. `visit` runs no guest code.
-    pub fn with_bytes_mut<T>(&self, view: Bytes, visit: impl FnOnce(&mut [u8]) -> T) -> T {
+    pub fn with_bytes_mut<T>(&self, view: Bytes, visit: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
+        if unsafe { q::JS_IsImmutableArrayBuffer(view.buffer.0) } > 0 {
+            return Err(super::throw_type_error("the buffer is immutable"));
+        }
+        Ok(Self::lend_bytes(view, visit))
+    }
+
+    fn lend_bytes<T>(view: Bytes, visit: impl FnOnce(&mut [u8]) -> T) -> T {
         let mut size: q::size_t = 0;
         let start = unsafe { q::JS_GetArrayBuffer(context(), &raw mut size, view.buffer.0) };
         if start.is_null() {
@@ -633,6 +658,7 @@ impl Value {
     /// The element type of a typed array.
     pub fn element_type(&self) -> ElementType {
         match unsafe { q::JS_GetTypedArrayType(self.0) } {
+            code if code == q::JSTypedArrayEnum_JS_TYPED_ARRAY_UINT8C as c_int => ElementType::Uint8Clamped,
             code if code == q::JSTypedArrayEnum_JS_TYPED_ARRAY_INT8 as c_int => ElementType::Int8,
             code if code == q::JSTypedArrayEnum_JS_TYPED_ARRAY_INT16 as c_int => ElementType::Int16,
             code if code == q::JSTypedArrayEnum_JS_TYPED_ARRAY_UINT16 as c_int => ElementType::Uint16,
@@ -658,11 +684,17 @@ pub struct Bytes {
     pub length: usize,
 }
 
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory, and saturating")]
+fn to_size(number: f64) -> usize {
+    number as usize
+}
+
 /// What the elements of a typed array are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementType {
     Int8,
     Uint8,
+    Uint8Clamped,
     Int16,
     Uint16,
     Int32,
@@ -678,7 +710,7 @@ impl ElementType {
     /// Bytes of one element.
     pub const fn bytes(self) -> usize {
         match self {
-            Self::Int8 | Self::Uint8 => 1,
+            Self::Int8 | Self::Uint8 | Self::Uint8Clamped => 1,
             Self::Int16 | Self::Uint16 | Self::Float16 => 2,
             Self::Int32 | Self::Uint32 | Self::Float32 => 4,
             Self::BigInt64 | Self::BigUint64 | Self::Float64 => 8,

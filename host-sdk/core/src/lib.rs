@@ -9,6 +9,7 @@ pub mod budget;
 pub mod cell;
 pub mod declarations;
 pub mod envelope;
+pub mod fair;
 pub mod hints;
 pub mod ids;
 pub mod input;
