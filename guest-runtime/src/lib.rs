@@ -47,6 +47,7 @@ impl bindings::Guest for Exports {
         natives::install();
         engine::arm_interrupt();
         engine::collect_garbage();
+        engine::heap::leave_room();
         snapshot::zero_stack();
     }
 }

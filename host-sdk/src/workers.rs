@@ -154,7 +154,7 @@ mod tests {
         let workers = Workers::start(1).unwrap();
         let (hold, held) = mpsc::channel::<()>();
         let (done, order) = mpsc::channel();
-        workers.run(1, move || drop(held.recv())).unwrap();
+        workers.run(1, move || assert!(held.recv().is_err(), "until it is dropped")).unwrap();
         for number in 0..100 {
             let done = done.clone();
             workers.run(1, move || done.send(number).unwrap()).unwrap();
