@@ -40,7 +40,7 @@ pub(crate) struct Breach {
 /// A schema in the form that values are checked against.
 pub(crate) struct Contract {
     validator: Validator,
-    /// Values nested deeper than this aren't checked.
+    /// Values nested deeper than this are refused: checking them could take too long.
     levels_max: usize,
 }
 
