@@ -76,10 +76,11 @@ cases: build ## Runs the conformance cases, inline and parking.
 bench: guest ## Measures each step of a cell's life, and prints a table.
 	$(CARGO) bench --profile $(PROFILE) --bench lifecycle --bench guest --bench catalog --bench load
 
-lint: guest ## Checks formatting, lints and documentation.
+lint: guest ## Checks formatting, lints, documentation, and with cargo-deny installed the licences.
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --profile $(PROFILE) --workspace --exclude codemode-guest --all-targets -- -D warnings
 	$(GUEST_CARGO) clippy -p codemode-guest --target wasm32-wasip2 --profile guest -- -D warnings
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check licenses bans sources; fi
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile $(PROFILE) --workspace --exclude codemode-guest --no-deps
 
 fmt: ## Formats the source.
