@@ -403,7 +403,8 @@ impl Session {
     }
 
     /// Runs a script without anybody who waits for it: with limits of its own, yields that go on at once, and an end in
-    /// any case. Its outcome is never a waiting one; [`Outcome::to_script_json`] has it in short.
+    /// any case. Its outcome is never a waiting one; [`Outcome::to_script_json`] has it in short. The policy of
+    /// [`SessionBuilder::before_exec`] isn't asked: whoever calls this is the embedder, not a model.
     pub fn run_script(&self, input: ExecInput, limits: ScriptLimits) -> Execution {
         self.run(input, Some(limits))
     }

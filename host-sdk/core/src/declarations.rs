@@ -7,11 +7,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use crate::hints::property_name;
+use crate::hints::{NAMES_PER_NODE, UNKNOWN, property_name};
 use crate::mcp::Operation;
 
-/// What an unknown part is called.
-const UNKNOWN: &str = "unknown";
 /// Levels of a type of a tool, and of a tool of a server.
 const TOOL_LEVELS: usize = 12;
 const MEMBER_LEVELS: usize = 8;
@@ -21,7 +19,6 @@ const PARTS_MAX: usize = 256;
 const TYPES_MAX: usize = 7;
 /// Schemas that are looked at for one type. Long lists of properties and required names count too.
 const NODES_MAX: usize = 4_096;
-const NAMES_PER_NODE: usize = 16;
 /// Alternatives that an intersection of unions may have: the compiler multiplies them.
 const ALTERNATIVES_MAX: usize = 1_000;
 /// Characters of one type.

@@ -20,7 +20,8 @@ const LITERALS_CHARS_MAX: usize = 96;
 
 /// Schemas that one rendering looks at. Long lists of properties count too.
 const NODES_MAX: usize = 2_048;
-const NAMES_PER_NODE: usize = 16;
+/// Names in a list that cost as much as a schema.
+pub(crate) const NAMES_PER_NODE: usize = 16;
 
 /// How much may be shown.
 #[derive(Clone, Copy)]
