@@ -11,7 +11,7 @@ use crate::catalog;
 use crate::cell::{self, Cancelled, Pending, QueueFull, Shape};
 use crate::codemode::cell::catalog as host;
 use crate::codemode::cell::types::{ApiFile, Method, RequestError};
-use crate::codemode::cell::{control, namespaces, output, timers, tools};
+use crate::codemode::cell::{control, namespaces, output, results, timers, tools};
 use crate::engine::{self, Attributes, Call, Key, Kind, Primordials, Result, Value};
 use crate::{crypto, encoding, inspect, json_text, random, report};
 
@@ -80,6 +80,9 @@ pub static TABLE: &[Entry] = &[
     entry(Place::Fixed("catalog"), c"all", 0, all, 0),
     entry(Place::Fixed("API"), c"list", 1, list_files, 0),
     entry(Place::Fixed("API"), c"read", 1, read_file, 0),
+    entry(Place::Fixed("results"), c"save", 1, save_result, 0),
+    entry(Place::Fixed("results"), c"load", 1, load_result, 0),
+    entry(Place::Fixed("results"), c"delete", 1, delete_result, 0),
     entry(Place::Constructor, c"TextEncoder", 0, encoding::new_encoder, 0),
     entry(Place::Getter("TextEncoder"), c"encoding", 0, encoding::encoder_encoding, 0),
     entry(Place::Method("TextEncoder"), c"encode", 0, encoding::encode, 0),
@@ -416,6 +419,37 @@ fn read_file(call: &Call<'_>, _: i32) -> Result<Value> {
     }
 }
 
+fn save_result(call: &Call<'_>, _: i32) -> Result<Value> {
+    let value = call.argument(0);
+    if value.is_function() && value.handle_index().is_none() {
+        return rejected(engine::throw_type_error("a function can't be saved; save the data that it gives"));
+    }
+    let bytes_max = cell::with(|cell| cell.limits.result_bytes);
+    match adapter::to_json(&value, Mode::Strict, usize::try_from(bytes_max).unwrap_or(usize::MAX)) {
+        Ok(json) => request(Method::ResultSave, Shape::Data, |number| results::save(number, &json)),
+        Err(refusal) => reject_call(refusal, "a saved result", bytes_max),
+    }
+}
+
+fn load_result(call: &Call<'_>, _: i32) -> Result<Value> {
+    with_result_id(call, Method::ResultLoad, "results.load needs the id of a saved result", results::load)
+}
+
+fn delete_result(call: &Call<'_>, _: i32) -> Result<Value> {
+    with_result_id(call, Method::ResultDelete, "results.delete needs the id of a saved result", results::delete)
+}
+
+fn with_result_id(call: &Call<'_>, method: Method, advice: &str, enqueue: fn(u32, &[u8])) -> Result<Value> {
+    let id = match call.argument(0).kind() {
+        Kind::String => query_text(&call.argument(0))?,
+        _ => String::new(),
+    };
+    if id.is_empty() {
+        return rejected(engine::throw_type_error(advice));
+    }
+    request(method, Shape::Data, |number| enqueue(number, id.as_bytes()))
+}
+
 /// The text of a string argument, cut to what the host takes.
 fn query_text(text: &Value) -> Result<String> {
     text.with_text(|text| {
@@ -467,18 +501,20 @@ pub fn call_tool(tool: u32, argument: &Value, count: u32) -> Result<Value> {
             request(Method::Namespace, Shape::Data, |number| namespaces::call(number, tool, &arguments))
         }
         Ok(arguments) => request(Method::CallValue, Shape::Data, |number| tools::call_value(number, tool, &arguments)),
-        Err(refusal) => reject_call(refusal, bytes_max),
+        Err(refusal) => reject_call(refusal, "the arguments of one call", bytes_max),
     }
 }
 
-/// Refused arguments reject their call and nothing else; nothing is dispatched.
-fn reject_call(refusal: Refusal, bytes_max: u32) -> Result<Value> {
+/// A value that can't be passed rejects its call and nothing else; nothing is dispatched.
+fn reject_call(refusal: Refusal, what: &str, bytes_max: u32) -> Result<Value> {
     match refusal {
         Refusal::Thrown => rejected(engine::Thrown),
-        Refusal::TooDeep => rejected(engine::throw_type_error("the arguments are nested deeper than 1000 levels")),
+        Refusal::TooDeep => {
+            rejected(engine::throw_type_error(&format!("{what} may be nested 1000 levels deep; pass something flatter")))
+        }
         Refusal::TooLarge => {
             let engine::Thrown = engine::throw_type_error(&format!(
-                "the arguments of one call may have {bytes_max} bytes of JSON; pass less, or pass it in parts"
+                "{what} may have {bytes_max} bytes of JSON; pass less, or pass it in parts"
             ));
             let reason = engine::take_exception();
             reason.define(&Key::named("code"), Value::string("invalid_input")?, Attributes::Open)?;

@@ -62,6 +62,8 @@ pub(crate) struct GuestLimits {
     pub live_timers: u32,
     #[component(name = "argument-bytes")]
     pub argument_bytes: u32,
+    #[component(name = "result-bytes")]
+    pub result_bytes: u32,
     #[component(name = "value-bytes")]
     pub value_bytes: u32,
     #[component(name = "error-text-bytes")]

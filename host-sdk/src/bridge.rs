@@ -11,6 +11,7 @@ use codemode_core::json;
 use codemode_core::limits::{self, Limits};
 use codemode_core::output::{Entry, Ledger};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use wasmtime::component::{Linker, LinkerInstance, WasmList};
 use wasmtime::{ResourceLimiter, StoreContextMut};
 
@@ -156,6 +157,7 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     link_tools(&mut linker.instance("codemode:cell/tools@0.1.0")?)?;
     link_namespaces(&mut linker.instance("codemode:cell/namespaces@0.1.0")?)?;
     link_catalog(&mut linker.instance("codemode:cell/catalog@0.1.0")?)?;
+    link_results(&mut linker.instance("codemode:cell/results@0.1.0")?)?;
     link_timers(&mut linker.instance("codemode:cell/timers@0.1.0")?)?;
     link_output(&mut linker.instance("codemode:cell/output@0.1.0")?)?;
     link_control(&mut linker.instance("codemode:cell/control@0.1.0")?)?;
@@ -185,7 +187,13 @@ fn submit_call(
     tool: u32,
     arguments: &WasmList<u8>,
 ) -> wasmtime::Result<()> {
-    let payload = call_payload(caller, tool, arguments)?;
+    if arguments.len() as u64 > limits::fixed(&limits::ARGUMENT_BYTES) {
+        return Err(caller.data_mut().violated("arguments that are too large"));
+    }
+    let payload = match argument(caller, arguments)? {
+        Some(arguments) => Payload::Tool { index: tool, arguments },
+        None => Payload::Oversized,
+    };
     let host = caller.data_mut();
     let is_object = !matches!(&payload, Payload::Tool { arguments, .. } if !arguments.get().starts_with('{'));
     if method == Method::Namespace && !is_object {
@@ -287,6 +295,25 @@ fn lookup_text(caller: &mut Caller<'_>, text: &WasmList<u8>) -> wasmtime::Result
         return Err(caller.data_mut().violated("a name that is too long"));
     }
     Ok(String::from_utf8_lossy(text.as_le_slice(&*caller)).into_owned())
+}
+
+fn link_results(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
+    linker.func_wrap("save", |mut caller: Caller<'_>, (number, value): (u32, WasmList<u8>)| {
+        // The store refuses what is too large for it; this bounds what is copied.
+        if value.len() as u64 > caller.data().inbox_bytes {
+            return Err(caller.data_mut().violated("a result that is too large"));
+        }
+        let payload = argument(&mut caller, &value)?.map_or(Payload::Oversized, |value| Payload::Save { value });
+        caller.data_mut().submit(Method::ResultSave, number, payload, false)
+    })?;
+    linker.func_wrap("load", |mut caller: Caller<'_>, (number, id): (u32, WasmList<u8>)| {
+        let id = lookup_text(&mut caller, &id)?;
+        caller.data_mut().submit(Method::ResultLoad, number, Payload::Load { id }, false)
+    })?;
+    linker.func_wrap("delete", |mut caller: Caller<'_>, (number, id): (u32, WasmList<u8>)| {
+        let id = lookup_text(&mut caller, &id)?;
+        caller.data_mut().submit(Method::ResultDelete, number, Payload::Delete { id }, false)
+    })
 }
 
 fn link_timers(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
@@ -395,20 +422,16 @@ fn link_clocks(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     })
 }
 
-/// A call with its arguments. They aren't kept when they don't fit beside what the turn has passed already: the core
-/// rejects that call.
-fn call_payload(caller: &mut Caller<'_>, index: u32, arguments: &WasmList<u8>) -> wasmtime::Result<Payload> {
-    let bytes = arguments.len() as u64;
-    if bytes > limits::fixed(&limits::ARGUMENT_BYTES) {
-        return Err(caller.data_mut().violated("arguments that are too large"));
-    }
+/// Arguments, copied out of the guest, when they fit beside those that the turn passed before.
+fn argument(caller: &mut Caller<'_>, json: &WasmList<u8>) -> wasmtime::Result<Option<Box<RawValue>>> {
     let host = caller.data_mut();
-    if host.argument_bytes + bytes > host.argument_bytes_max {
-        return Ok(Payload::Oversized);
+    let bytes = host.argument_bytes + json.len() as u64;
+    if bytes > host.argument_bytes_max {
+        return Ok(None);
     }
-    host.argument_bytes += bytes;
-    match json::check(arguments.as_le_slice(&*caller)) {
-        Ok(arguments) => Ok(Payload::Tool { index, arguments: arguments.to_owned() }),
+    host.argument_bytes = bytes;
+    match json::check(json.as_le_slice(&*caller)) {
+        Ok(json) => Ok(Some(json.to_owned())),
         Err(_) => Err(caller.data_mut().violated("arguments that aren't acceptable JSON")),
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,24 +16,26 @@ use codemode_core::ids::{RequestId, RunId};
 use codemode_core::input::ExecInput;
 use codemode_core::limits;
 use codemode_core::outcome::{Failure, Kind, Outcome, Status};
-use codemode_core::output::Ledger;
+use codemode_core::output::{Ledger, Overflow};
+use serde_json::value::RawValue;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::alarms::AlarmId;
+use crate::answer::{Answer, answer};
 use crate::bindings::{GuestLimits, Seed, StartInput};
 use crate::bridge::Stop;
-use crate::catalog::{Entry, reply};
+use crate::catalog::Entry;
 use crate::contract::Breach;
 use crate::dispatch::{self, Running};
 use crate::engine::{Shared, Slot};
 use crate::instance::{Instance, TurnContext, TurnResult, far_future, no_room_for_tools, refused, stopped};
+use crate::results::Retained;
 use crate::session::{CellEvent, Current, Inner as Session, ScriptLimits};
 use crate::snapshot::kept::Kept;
 use crate::snapshot::{CatalogImage, StartImage};
 use crate::source::GuestSource;
 use crate::watch::Watch;
-use crate::workers::Overloaded;
 
 /// Reaches a cell from outside.
 pub(crate) struct Reins {
@@ -45,6 +47,8 @@ pub(crate) struct Reins {
     pub call: AtomicU64,
     /// Whether a request that reaches outside was dispatched; kept here for a cell that is lost to a panic.
     pub bridge_dispatch_started: AtomicBool,
+    /// A value that was kept because it exceeded its budget.
+    retained: Mutex<Option<Retained>>,
 }
 
 impl Reins {
@@ -53,6 +57,18 @@ impl Reins {
         self.cancelled.store(true, Ordering::SeqCst);
         // A cell that has ended doesn't listen any more.
         let _ = self.events.send(Event::Cancelled);
+    }
+
+    fn retained(&self) -> MutexGuard<'_, Option<Retained>> {
+        self.retained.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody learned the id of the value that was kept.
+    pub fn release_retained(&self) {
+        let retained = self.retained().take();
+        if let Some(retained) = retained {
+            retained.release();
+        }
     }
 }
 
@@ -132,6 +148,7 @@ impl Drive {
                 events: sender,
                 call: AtomicU64::new(0),
                 bridge_dispatch_started: AtomicBool::new(false),
+                retained: Mutex::default(),
             }),
             running: BTreeMap::new(),
             todo: VecDeque::new(),
@@ -187,7 +204,7 @@ impl Drive {
     }
 
     /// Works until the cell has to wait, or the call has its outcome. On a worker.
-    fn work(mut self: Box<Self>) -> Step {
+    pub fn work(mut self: Box<Self>) -> Step {
         if let Source::Submitted(input) = &self.source {
             match GuestSource::check(input) {
                 Ok(source) => {
@@ -407,45 +424,22 @@ impl Drive {
                 let at = Instant::now() + Duration::from_millis(delay_ms);
                 Some(Running::Alarm(self.engine.alarms.set(at, move || settle_later(&events, id, Reply::Done))))
             }
-            Payload::Search { .. } | Payload::Describe { .. } | Payload::Declare { .. } => {
+            payload @ (Payload::Search { .. }
+            | Payload::Describe { .. }
+            | Payload::Declare { .. }
+            | Payload::Save { .. }
+            | Payload::Load { .. }
+            | Payload::Delete { .. }) => {
                 self.reins.bridge_dispatch_started.store(true, Ordering::Relaxed);
-                settle_later(&events, id, self.look_up(&payload));
+                let Answer { reply, is_untrusted } = answer(payload, &self.session, &self.current, self.is_untrusted);
+                self.is_untrusted |= is_untrusted;
+                settle_later(&events, id, reply);
                 None
             }
             Payload::Yield { .. } | Payload::Oversized | Payload::Refused { .. } => None,
         };
         if let Some(running) = running {
             self.running.insert(id, running);
-        }
-    }
-
-    /// Answers what the catalog knows.
-    fn look_up(&mut self, payload: &Payload) -> Reply {
-        let Current { catalog, counters } = &self.current;
-        let tools = &catalog.0;
-        let described = |index: u32| tools.entry(index).is_some_and(Entry::is_member);
-        match payload {
-            Payload::Search { query, limit } => {
-                counters.searches.fetch_add(1, Ordering::Relaxed);
-                let found = tools.search(query, self.session.search_limit(*limit));
-                self.is_untrusted |= found.iter().any(|place| tools.entries.get(*place).is_some_and(Entry::is_member));
-                reply(&found)
-            }
-            Payload::Describe { index } => {
-                counters.descriptions.fetch_add(1, Ordering::Relaxed);
-                self.is_untrusted |= described(*index);
-                tools.describe(*index)
-            }
-            Payload::Declare { index } => {
-                counters.descriptions.fetch_add(1, Ordering::Relaxed);
-                self.is_untrusted |= described(*index);
-                tools.declaration(*index)
-            }
-            Payload::Tool { .. }
-            | Payload::Timer { .. }
-            | Payload::Yield { .. }
-            | Payload::Oversized
-            | Payload::Refused { .. } => Reply::failed("nothing to look up"),
         }
     }
 
@@ -496,12 +490,9 @@ impl Drive {
         }
     }
 
-    fn finish(mut self: Box<Self>, ending: Ending) -> Step {
+    pub fn finish(mut self: Box<Self>, ending: Ending) -> Step {
         let (status, output) = match ending {
-            Ending::Completed(value) => {
-                let (output, value) = self.ledger().complete(value);
-                (Status::Completed { value }, output)
-            }
+            Ending::Completed(value) => self.complete(value),
             Ending::Failed(lost) => {
                 let (output, error) = self.ledger().fail(&lost.error);
                 let bridge_dispatch_started = self.cell.bridge_dispatch_started();
@@ -518,11 +509,27 @@ impl Drive {
         Step::Returned(outcome, Some(self))
     }
 
+    /// A value that exceeds its budget is kept when somebody can ask for it, with a reference in its place.
+    fn complete(&mut self, value: Box<RawValue>) -> (Status, Box<RawValue>) {
+        let (results, is_untrusted) = (self.current.results.clone(), self.is_untrusted);
+        let may_keep = self.cell.may_keep_value() && value.get().starts_with(['{', '[']);
+        let mut retained = None;
+        let mut keep = |value: &RawValue, bytes_max| {
+            let (overflow, kept) = results.retain(value, is_untrusted, bytes_max);
+            retained = kept;
+            overflow
+        };
+        let overflow = |value: &RawValue, bytes_max| if may_keep { keep(value, bytes_max) } else { Overflow::Cut };
+        let (output, value) = self.ledger().complete(value, overflow);
+        *self.reins.retained() = retained;
+        (Status::Completed { value }, output)
+    }
+
     fn ledger(&mut self) -> &mut Ledger {
         self.ledger.get_or_insert_with(|| Box::new(Ledger::new(0)))
     }
 
-    fn outcome(&self, status: Status, output: Box<serde_json::value::RawValue>) -> Outcome {
+    fn outcome(&self, status: Status, output: Box<RawValue>) -> Outcome {
         let untrusted = self.is_untrusted.then(|| format!("{:016x}", random_word()));
         Outcome {
             status,
@@ -541,7 +548,7 @@ impl Drive {
     }
 
     /// Waits for the next event in the embedder's future, and takes it.
-    async fn rest(&mut self) {
+    pub async fn rest(&mut self) {
         let resting = self.begin_rest();
         let event = self.events.recv().await;
         drop(resting);
@@ -552,7 +559,7 @@ impl Drive {
 
     /// Waits until a place in the pool of instances is free, which is taken on the worker, or until the budget is spent:
     /// waiting counts.
-    async fn queue_for_instance(&mut self) {
+    pub async fn queue_for_instance(&mut self) {
         let _queued = self.engine.enter_queue();
         let _resting = self.begin_rest();
         let instances = self.engine.instances.clone();
@@ -634,103 +641,6 @@ fn pack(engine: &Arc<Shared>, run_id: &RunId) {
     }
 }
 
-/// Drives a cell until the call has its outcome. Dropping the future cancels the cell.
-pub(crate) async fn drive(mut drive: Box<Drive>) -> Outcome {
-    let session = drive.session.clone();
-    let reins = drive.reins.clone();
-    let guard = CancelOnDrop { engine: drive.engine.clone(), reins: reins.clone(), is_armed: true };
-    let outcome = loop {
-        match on_worker(drive).await {
-            Some(Step::Idle(idle)) => {
-                drive = idle;
-                drive.rest().await;
-            }
-            Some(Step::NeedsInstance(waiting)) => {
-                drive = waiting;
-                drive.queue_for_instance().await;
-            }
-            Some(Step::Returned(outcome, _)) => break outcome,
-            None => {
-                let error = String::from("the runtime failed inside this cell");
-                let bridge_dispatch_started = reins.bridge_dispatch_started.load(Ordering::Relaxed);
-                break session.failed(Lost { kind: Kind::Internal, error }, bridge_dispatch_started);
-            }
-        }
-    };
-    reins.call.fetch_add(1, Ordering::SeqCst);
-    guard.disarm();
-    outcome
-}
-
-struct CancelOnDrop {
-    engine: Arc<Shared>,
-    reins: Arc<Reins>,
-    is_armed: bool,
-}
-
-impl CancelOnDrop {
-    fn disarm(mut self) {
-        self.is_armed = false;
-    }
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if self.is_armed {
-            self.reins.cancel();
-            // It may be parked by now, with a result that nobody has read.
-            let parked = self.engine.parked().take_all(|cell| Arc::ptr_eq(&cell.reins, &self.reins));
-            drop(parked);
-        }
-    }
-}
-
-/// Works on a cell on a worker. `None` when the worker panicked.
-async fn on_worker(drive: Box<Drive>) -> Option<Step> {
-    let user = drive.session.number;
-    let (sender, receiver) = oneshot::channel();
-    let engine = drive.engine.clone();
-    // Shared with the job, so that a cell whose job finds no place isn't lost.
-    let place = Arc::new(Mutex::new(Some(drive)));
-    let taken = place.clone();
-    let queued = engine.workers.run(user, move || {
-        let Some(drive) = take(&taken) else { return };
-        let engine = drive.engine.clone();
-        match drive.work() {
-            Step::Returned(outcome, rest) => {
-                let sent = sender.send(Step::Returned(outcome, None));
-                drop(rest);
-                if let Err(Step::Returned(outcome, _)) = sent {
-                    abandon(&engine, &outcome);
-                }
-            }
-            step @ (Step::Idle(_) | Step::NeedsInstance(_)) => {
-                // Whoever waited is gone: the cell goes with what wasn't sent.
-                drop(sender.send(step));
-            }
-        }
-    });
-    if queued == Err(Overloaded)
-        && let Some(drive) = take(&place)
-    {
-        let error = String::from("too many cells wait for a worker; try again later");
-        return Some(drive.finish(Ending::Failed(Lost { kind: Kind::Overloaded, error })));
-    }
-    receiver.await.ok()
-}
-
-fn take(place: &Mutex<Option<Box<Drive>>>) -> Option<Box<Drive>> {
-    place.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-/// Nobody learned the id of this parked cell, so nobody can ever resume it.
-fn abandon(engine: &Arc<Shared>, outcome: &Outcome) {
-    if let Status::Waiting { run_id, .. } = &outcome.status {
-        let abandoned = engine.parked().remove(run_id);
-        drop(abandoned);
-    }
-}
-
 fn cancelled() -> Lost {
     Lost { kind: Kind::Aborted, error: String::from("the execution was cancelled") }
 }
@@ -751,6 +661,7 @@ fn guest_limits(limits: &codemode_core::limits::Limits) -> GuestLimits {
         unsettled_requests: small(limits.unsettled_requests()),
         live_timers: small(limits::fixed(&limits::LIVE_TIMERS)),
         argument_bytes: small(limits::fixed(&limits::ARGUMENT_BYTES)),
+        result_bytes: small(limits.inbox_bytes()),
         value_bytes: small(limits.value_bytes()),
         error_text_bytes: small(limits::fixed(&limits::ERROR_TEXT_BYTES)),
     }

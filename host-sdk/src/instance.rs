@@ -359,6 +359,7 @@ mod tests {
             unsettled_requests: 16,
             live_timers: 16,
             argument_bytes: 1_024,
+            result_bytes: 1_024,
             value_bytes: 1_024,
             error_text_bytes: 1_024,
         };

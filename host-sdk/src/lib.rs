@@ -10,8 +10,10 @@
 //! See `ARCHITECTURE.md` for how it works inside.
 
 mod alarms;
+mod answer;
 mod bindings;
 mod bridge;
+mod call;
 mod catalog;
 mod contract;
 mod dispatch;
@@ -20,6 +22,7 @@ mod engine;
 #[cfg(feature = "file-tools")]
 pub mod file_tools;
 mod instance;
+mod results;
 mod session;
 mod snapshot;
 mod source;

@@ -16,11 +16,14 @@ use codemode_core::limits::{self, LimitError, Limits};
 use codemode_core::outcome::{Failure, Kind, Outcome, Status, Telemetry};
 use codemode_core::output::Ledger;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 
 use crate::catalog::Catalog;
-use crate::drive::{Drive, Reins, drive};
+use crate::call;
+use crate::drive::{Drive, Reins};
 use crate::engine::Shared;
+use crate::results::SharedResults;
 use crate::tool::Tool;
 
 /// The embedder used the API in a way that can't work.
@@ -243,10 +246,10 @@ impl SessionBuilder {
         Ok(Session(Arc::new(Inner {
             number: self.engine.next_session(),
             engine: self.engine,
-            limits: self.limits,
             owner: self.owner,
             has_sequential: AtomicBool::new(catalog.0.has_sequential),
-            current: RwLock::new(Current { catalog, counters: Counters::new() }),
+            current: RwLock::new(Current::new(catalog, &self.limits)),
+            limits: self.limits,
             turnstile: Arc::default(),
             runtime,
             observer: self.observer,
@@ -279,11 +282,12 @@ impl SessionBuilder {
 /// ```
 pub struct Session(Arc<Inner>);
 
-/// The catalog that new cells run with, and what was counted while they did.
+/// The catalog that new cells run with, what was counted while they did, and what they keep for each other.
 #[derive(Clone)]
 pub(crate) struct Current {
     pub catalog: Catalog,
     pub counters: Arc<Counters>,
+    pub results: SharedResults,
 }
 
 /// Cumulative for a catalog, and for those that only add to it.
@@ -302,6 +306,10 @@ impl Counters {
 }
 
 impl Current {
+    fn new(catalog: Catalog, limits: &Limits) -> Self {
+        Self { catalog, counters: Counters::new(), results: SharedResults::new(limits.inbox_bytes()) }
+    }
+
     /// The counters so far.
     pub fn telemetry(&self) -> Telemetry {
         Telemetry {
@@ -377,7 +385,7 @@ impl Execution {
     fn driven(cell: Box<Drive>) -> Self {
         let call = cell.reins.call.fetch_add(1, SeqCst) + 1;
         let handle = CancelHandle(Some((cell.reins.clone(), call)));
-        Self { handle, outcome: Box::pin(drive(cell)) }
+        Self { handle, outcome: Box::pin(call::run(cell)) }
     }
 
     fn ready(outcome: Outcome) -> Self {
@@ -458,7 +466,14 @@ impl Session {
         }
     }
 
-    /// Cancels every cell of the session, and releases the parked ones. New calls are refused.
+    /// A value that a cell of the session saved, or that was kept because it exceeded its budget: compact JSON. `None` when
+    /// there is none of this id any more.
+    pub fn saved_result(&self, id: &str) -> Option<Box<RawValue>> {
+        let saved = self.0.current().results.load(id)?;
+        Some((*saved.value).to_owned())
+    }
+
+    /// Cancels every cell of the session, releases the parked ones, and forgets saved results. New calls are refused.
     pub fn close(&self) {
         self.0.close();
     }
@@ -475,18 +490,21 @@ impl Session {
 
     /// Gives the session another catalog. Cells go on when it only adds tools, or describes them in other words; when it
     /// replaces or takes away any, every cell of the session ends: running ones fail with `aborted`, parked ones are
-    /// released.
+    /// released, and saved results are forgotten.
     pub fn set_catalog(&self, catalog: Catalog) -> CatalogChange {
         let mut current = self.0.current.write().unwrap_or_else(PoisonError::into_inner);
         let change =
             if catalog.only_adds_to(&current.catalog) { CatalogChange::Added } else { CatalogChange::Replaced };
         self.0.has_sequential.fetch_or(catalog.0.has_sequential, SeqCst);
-        current.catalog = catalog;
-        if change == CatalogChange::Replaced {
-            let replaced = std::mem::replace(&mut current.counters, Counters::new());
-            let running = std::mem::take(&mut *self.0.cells());
-            drop(current);
-            self.0.end(&running, |cell| Arc::ptr_eq(&cell.current.counters, &replaced));
+        match change {
+            CatalogChange::Added => current.catalog = catalog,
+            CatalogChange::Replaced => {
+                let replaced = std::mem::replace(&mut *current, Current::new(catalog, &self.0.limits));
+                let running = std::mem::take(&mut *self.0.cells());
+                drop(current);
+                replaced.results.close();
+                self.0.end(&running, |cell| Arc::ptr_eq(&cell.current.counters, &replaced.counters));
+            }
         }
         change
     }
@@ -515,6 +533,7 @@ impl Inner {
     fn close(self: &Arc<Self>) {
         self.is_closed.store(true, SeqCst);
         let running = std::mem::take(&mut *self.cells());
+        self.current().results.close();
         self.end(&running, |_| true);
     }
 

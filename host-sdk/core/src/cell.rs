@@ -147,6 +147,12 @@ impl Cell {
         self.tool_calls
     }
 
+    /// Whether a value that exceeds its budget may be kept as a result: somebody has to be there who asks for it, and
+    /// nothing else may be left behind by a cell that is to be replayed (B 3.5.29).
+    pub fn may_keep_value(&self) -> bool {
+        self.options.script_tool_calls_max.is_none() && !self.options.restart_safe
+    }
+
     /// Whether it holds a slot.
     pub fn has_slot(&self) -> bool {
         self.has_slot

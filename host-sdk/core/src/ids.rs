@@ -1,5 +1,6 @@
 //! Names of things: requests, runs, and who owns a run.
 
+use std::borrow::Borrow;
 use std::fmt;
 
 use serde::Serialize;
@@ -94,6 +95,28 @@ impl RunId {
 
     /// The text of it.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// `result_` and a UUID: the id of a saved result, which cells of the same run pass to `results.load`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ResultId(String);
+
+impl ResultId {
+    /// The id with this UUID in its usual lower-case form.
+    pub fn new(uuid: impl fmt::Display) -> Self {
+        Self(format!("result_{uuid}"))
+    }
+
+    /// The text of it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for ResultId {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }

@@ -2,12 +2,13 @@
 //! so that every run can be replayed.
 //!
 //! Reading order: [`limits`] (every number), [`ids`], [`outcome`] (what the caller gets), [`input`] (what the model
-//! sends), [`budget`], [`slots`], [`output`], [`cell`] (the state machine: [`cell::Event`] in, [`cell::Action`] out),
+//! sends), [`budget`], [`slots`], [`output`], [`results`], [`cell`] (the state machine: [`cell::Event`] in, [`cell::Action`] out),
 //! [`envelope`] (the form of a snapshot).
 
 pub mod budget;
 pub mod cell;
 pub mod declarations;
+pub mod descriptor;
 pub mod envelope;
 pub mod fair;
 pub mod hints;
@@ -20,6 +21,7 @@ pub mod names;
 pub mod outcome;
 pub mod output;
 pub mod quick_index;
+pub mod results;
 pub mod search;
 pub mod slots;
 pub mod untrusted;

@@ -71,6 +71,9 @@ rows! {
     /// Parked cells and reservations, in one pool for the process unless the embedder brings its own.
     SLOTS = "slots", "cells", 64, 1, 100_000, "slot pool",
         "the cell fails with `slots_full` before anything is dispatched";
+    /// Results that the cells of a run keep at once.
+    SAVED_RESULTS = "savedResults", "results", 64, 64, 64, "results store",
+        "saving is refused, and nothing is dropped";
     /// Requests that wait for a place in flight.
     QUEUED_REQUESTS = "queuedRequests", "requests", 128, 128, 128, "guest, and the state machine",
         "the cell fails with `queue_full`, also when it catches the error";
@@ -327,7 +330,8 @@ impl Limits {
         self.max_search_limit
     }
 
-    /// Bytes of replies that may wait for delivery, and of arguments that may be pending (B 6.8).
+    /// Bytes of replies that may wait for delivery, of arguments that may be pending (B 6.8), and of the results that the
+    /// cells of a run keep (B 3.5.23).
     pub fn inbox_bytes(&self) -> u64 {
         self.memory_limit_bytes.min(self.max_snapshot_bytes)
     }

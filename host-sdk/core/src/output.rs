@@ -4,6 +4,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::descriptor::{DESCRIPTOR_BYTES_MAX, Descriptor};
 use crate::limits;
 
 /// Ends an error that was cut.
@@ -11,6 +12,8 @@ const ERROR_CUT_SUFFIX: &str = " [error truncated]";
 const OUTPUT_GUIDANCE: &str =
     "Output exceeded its budget. Emit less: filter, aggregate or page before text() and json().";
 const OUTPUT_TYPE: &str = r#""type":"truncated","#;
+const KEPT_GUIDANCE_START: &str = "The value exceeded its budget and is kept whole. In a later program, take what you need of await results.load(\"";
+const KEPT_GUIDANCE_END: &str = "\"). Samples in the preview are no schema.";
 const VALUE_GUIDANCE: &str = "The value exceeded its budget. Return less: filter, aggregate or page before returning.";
 /// An empty array.
 const EMPTY_BYTES: u64 = 2;
@@ -41,6 +44,29 @@ pub struct Ledger {
 /// The guest emitted more console output than its own limit lets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConsoleFlood;
+
+/// What stands for a value that exceeds its budget.
+#[derive(Debug)]
+pub enum Overflow {
+    /// The beginning of it.
+    Cut,
+    /// The beginning of it, with the reason why the whole wasn't kept.
+    NotKept(String),
+    /// A reference to the whole, which is kept: see [`reference`].
+    Kept(Box<RawValue>),
+}
+
+/// The value that stands for one that was kept as the result of `id`: `{truncated, reference, guidance}` in at most
+/// `bytes_max` bytes (B 3.5.29). The reference shrinks to fit; `None` when not even its identity does.
+pub fn reference(id: &str, value: &RawValue, bytes_max: u64) -> Option<Box<RawValue>> {
+    let with = |descriptor: &str| {
+        let guidance = quoted(&format!("{KEPT_GUIDANCE_START}{id}{KEPT_GUIDANCE_END}"));
+        format!(r#"{{"truncated":true,"reference":{descriptor},"guidance":{guidance}}}"#)
+    };
+    let room = bytes_max.checked_sub(length(&with("")))?;
+    let room = usize::try_from(room).unwrap_or(usize::MAX).min(DESCRIPTOR_BYTES_MAX);
+    Some(raw(with(Descriptor::of(id, value).to_json(room)?.get())))
+}
 
 /// One entry that the guest emitted.
 #[derive(Debug, Clone, Copy)]
@@ -96,14 +122,26 @@ impl Ledger {
     }
 
     /// The output and the value of a completed cell. The value is guaranteed half of the budget, the output gets what
-    /// the value leaves, and the value gets what the output leaves.
-    pub fn complete(&mut self, value: Box<RawValue>) -> (Box<RawValue>, Box<RawValue>) {
+    /// the value leaves, and the value gets what the output leaves. When that doesn't suffice, `overflow` says what stands
+    /// for the value; it is told how many bytes it may have.
+    pub fn complete(
+        &mut self,
+        value: Box<RawValue>,
+        overflow: impl FnOnce(&RawValue, u64) -> Overflow,
+    ) -> (Box<RawValue>, Box<RawValue>) {
         let value_bytes = length(value.get());
         let guaranteed = value_bytes.min(self.bytes_max / 2);
         let output = self.deliver(self.bytes_max - guaranteed);
         let left = self.bytes_max.saturating_sub(self.charged(self.bytes_max - guaranteed));
-        let value =
-            if value_bytes <= left { value } else { raw(marker("", VALUE_GUIDANCE, value.get(), value_bytes, left)) };
+        if value_bytes <= left {
+            return (output, value);
+        }
+        let cut = |guidance: &str| raw(marker("", guidance, value.get(), value_bytes, left));
+        let value = match overflow(&value, left) {
+            Overflow::Cut => cut(VALUE_GUIDANCE),
+            Overflow::NotKept(reason) => cut(&format!("{VALUE_GUIDANCE} It wasn't kept: {reason}.")),
+            Overflow::Kept(reference) => reference,
+        };
         (output, value)
     }
 
@@ -335,15 +373,36 @@ mod tests {
     #[test]
     fn a_large_value_keeps_half_and_takes_what_output_leaves() {
         let value = |bytes: usize| RawValue::from_string(format!("\"{}\"", "v".repeat(bytes))).unwrap();
-        let (output, kept) = ledger(&["small"]).complete(value(900));
+        let (output, kept) = ledger(&["small"]).complete(value(900), |_, _| Overflow::Cut);
         assert_eq!(parsed(&output)[0]["text"], "small");
         assert_eq!(kept.get().len(), 902);
-        let (output, cut) = ledger(&[&"o".repeat(5_000)]).complete(value(5_000));
+        let (output, cut) = ledger(&[&"o".repeat(5_000)]).complete(value(5_000), |_, _| Overflow::Cut);
         assert!(output.get().len() as u64 + cut.get().len() as u64 <= BUDGET);
         let marker = parsed(&cut);
         assert_eq!(marker["truncated"], true);
         assert!(marker.get("type").is_none(), "only the marker inside output is typed");
         assert_eq!(marker["omittedBytes"].as_u64().unwrap() + marker["prefix"].as_str().unwrap().len() as u64, 5_002);
+    }
+
+    #[test]
+    fn a_reference_stands_for_a_value_that_is_kept_and_gets_what_output_leaves() {
+        let rows = serde_json::to_string(&vec!["row"; 500]).unwrap();
+        let rows = RawValue::from_string(rows).unwrap();
+        for emitted in [0, 5_000] {
+            let (output, value) = ledger(&[&"o".repeat(emitted)]).complete(rows.clone(), |value, bytes_max| {
+                assert_eq!(value.get(), rows.get());
+                Overflow::Kept(reference("result_1", value, bytes_max).unwrap())
+            });
+            assert!(output.get().len() as u64 + value.get().len() as u64 <= BUDGET);
+            let value = parsed(&value);
+            assert_eq!(value["reference"]["id"], "result_1");
+            assert_eq!(value["reference"]["count"], 500);
+            assert!(value["guidance"].as_str().unwrap().contains(r#"results.load("result_1")"#));
+        }
+        assert!(reference("result_1", &rows, 320).is_some());
+        assert!(reference("result_1", &rows, 200).is_none(), "no reference without an identity");
+        let (_, value) = ledger(&[]).complete(rows, |_, _| Overflow::NotKept("the store is full".into()));
+        assert!(parsed(&value)["guidance"].as_str().unwrap().ends_with("It wasn't kept: the store is full."));
     }
 
     #[test]

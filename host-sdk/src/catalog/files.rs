@@ -14,9 +14,10 @@ const RESULTS_PATH: &str = "results.d.ts";
 const RESULTS_DESCRIPTION: &str = "Keeping values for later programs";
 const RESULTS: &str = "\
 // Keeps values for later programs of the same run: at most 64, gone when the run ends or its tools change.
-// Nothing is dropped to make room: a save beyond the limits fails. Functions can't be saved.
+// Nothing is dropped to make room: a save beyond the limits fails. Functions can't be saved. `preview` is JSON text: the
+// whole value when it is short, else samples, which are no schema.
 interface SavedResult {
-  id: string; bytes: number; count: number; shape: string; preview: unknown; previewTruncated: boolean;
+  id: string; bytes: number; count: number; shape: string; preview: string; previewTruncated: boolean;
 }
 declare const results: {
   save(value: unknown): Promise<SavedResult>;

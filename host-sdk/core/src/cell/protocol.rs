@@ -115,6 +115,21 @@ pub enum Payload {
         /// The index in the catalog that the cell started with.
         index: u32,
     },
+    /// Keeping a value for later cells.
+    Save {
+        /// The value.
+        value: Box<RawValue>,
+    },
+    /// A copy of a value that was kept.
+    Load {
+        /// Its id.
+        id: String,
+    },
+    /// Forgetting a value that was kept.
+    Delete {
+        /// Its id.
+        id: String,
+    },
     /// A call whose arguments don't fit beside those that are pending; they weren't kept.
     Oversized,
     /// A call that breaks its tool's contract: it is rejected, and nothing is dispatched.
@@ -141,7 +156,8 @@ impl Payload {
     pub fn bytes(&self) -> u64 {
         let length = match self {
             Self::Tool { arguments, .. } => arguments.get().len(),
-            Self::Search { query, .. } => query.len(),
+            Self::Save { value } => value.get().len(),
+            Self::Search { query: text, .. } | Self::Load { id: text } | Self::Delete { id: text } => text.len(),
             Self::Yield { reason } => reason.as_ref().map_or(0, String::len),
             Self::Timer { .. }
             | Self::Describe { .. }
