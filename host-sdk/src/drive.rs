@@ -491,15 +491,14 @@ impl Drive {
     }
 
     pub fn finish(mut self: Box<Self>, ending: Ending) -> Step {
-        let (status, output) = match ending {
+        let outcome = match ending {
             Ending::Completed(value) => self.complete(value),
             Ending::Failed(lost) => {
                 let (output, error) = self.ledger().fail(&lost.error);
                 let bridge_dispatch_started = self.cell.bridge_dispatch_started();
-                (Status::Failed(Failure { kind: lost.kind, error, bridge_dispatch_started }), output)
+                self.outcome(Status::Failed(Failure { kind: lost.kind, error, bridge_dispatch_started }), output)
             }
         };
-        let outcome = self.outcome(status, output);
         self.stop_all();
         self.slot = None;
         self.snapshot = None;
@@ -509,20 +508,35 @@ impl Drive {
         Step::Returned(outcome, Some(self))
     }
 
-    /// A value that exceeds its budget is kept when somebody can ask for it, with a reference in its place.
-    fn complete(&mut self, value: Box<RawValue>) -> (Status, Box<RawValue>) {
+    /// A value that exceeds its budget, or what a model reads of data from outside, is kept when somebody can ask for it,
+    /// with a reference in its place.
+    fn complete(&mut self, value: Box<RawValue>) -> Outcome {
         let (results, is_untrusted) = (self.current.results.clone(), self.is_untrusted);
         let may_keep = self.cell.may_keep_value() && value.get().starts_with(['{', '[']);
+        let whole_bytes = value.get().len();
         let mut retained = None;
         let mut keep = |value: &RawValue, bytes_max| {
-            let (overflow, kept) = results.retain(value, is_untrusted, bytes_max);
-            retained = kept;
+            if !may_keep {
+                return Overflow::Cut;
+            }
+            let overflow;
+            (overflow, retained) = results.retain(value, is_untrusted, bytes_max);
             overflow
         };
-        let overflow = |value: &RawValue, bytes_max| if may_keep { keep(value, bytes_max) } else { Overflow::Cut };
-        let (output, value) = self.ledger().complete(value, overflow);
+        let (output, value) = self.ledger().complete(value, &mut keep);
+        let mut outcome = self.outcome(Status::Completed { value }, output);
+        let is_cut = outcome.is_cut_in_text();
+        if let Status::Completed { value } = &mut outcome.status
+            && is_cut
+            // What stands for a value is shorter than that.
+            && value.get().len() == whole_bytes
+            // Half of it: where a reference isn't much shorter, output is what has to be cut.
+            && let Overflow::Kept(reference) = keep(value, whole_bytes as u64 / 2)
+        {
+            *value = reference;
+        }
         *self.reins.retained() = retained;
-        (Status::Completed { value }, output)
+        outcome
     }
 
     fn ledger(&mut self) -> &mut Ledger {

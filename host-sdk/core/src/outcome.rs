@@ -332,6 +332,11 @@ impl Outcome {
         }
     }
 
+    /// Whether the model reads less in [`Outcome::text`] than there is.
+    pub fn is_cut_in_text(&self) -> bool {
+        self.untrusted.is_some() && self.to_json().len() > untrusted::CHARS_MAX
+    }
+
     /// The same outcome with at most this many bytes of JSON, as far as cutting output, value and error can do it.
     fn fitted(&self, bytes_max: usize) -> Cow<'_, Self> {
         let whole = self.to_json().len();

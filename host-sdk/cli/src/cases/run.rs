@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
         let calls = Calls::default();
         let parked = Arc::new(AtomicU64::new(0));
         let limits = limits(case, mode)?;
-        let session = session(&engine, case, mode, &limits, &calls, &parked, owner("session-1", "agent-1"))?;
+        let session = session(&engine, case, mode, &limits, &calls, &parked, owner("run-1", "session-1", "agent-1"))?;
         Ok(Self {
             case,
             mode,
@@ -159,13 +159,19 @@ impl<'a> Run<'a> {
             Call::WaitUntilTerminal => self.wait_until_terminal().await,
             Call::WaitTwice => return self.wait_twice(step).await,
             Call::ExecSecond => {
-                let code = step.code.clone().unwrap_or_default();
-                let (reply, took) = timed(self.session.exec(ExecInput::javascript(code)), None).await;
+                let (reply, took) = timed(self.session.exec(self.second_cell(step)), None).await;
+                return self.compare_reply(step.expect.as_ref(), &reply, took, None);
+            }
+            Call::ExecOtherRun => {
+                let other = match self.session_of(owner("run-2", "session-1", "agent-1")) {
+                    Ok(other) => other,
+                    Err(why) => return vec![why],
+                };
+                let (reply, took) = timed(other.exec(self.second_cell(step)), None).await;
                 return self.compare_reply(step.expect.as_ref(), &reply, took, None);
             }
             Call::Sleep => tokio::time::sleep(Duration::from_millis(step.ms.unwrap_or(0))).await,
             Call::CancelRun => self.session.close(),
-            Call::ExecOtherRun => return vec![String::from("needs runs of their own")],
             Call::SealAndWait => return vec![String::from("needs sealed snapshots")],
         }
         step.expect.as_ref().map(|expected| self.compare(expected, before.as_deref())).unwrap_or_default()
@@ -181,7 +187,19 @@ impl<'a> Run<'a> {
             session: or(&step.as_session, "session-1"),
             agent: or(&step.as_agent, "agent-1"),
         };
-        session(&self.engine, self.case, self.mode, &self.limits, &self.calls, &self.parked, owner).map(Some)
+        self.session_of(owner).map(Some)
+    }
+
+    fn session_of(&self, owner: Owner) -> Result<Session, String> {
+        session(&self.engine, self.case, self.mode, &self.limits, &self.calls, &self.parked, owner)
+    }
+
+    /// The cell of a step, with `$ID` for the id in the first cell's value.
+    fn second_cell(&self, step: &Step) -> ExecInput {
+        let value = self.last.get("value");
+        let id = value.and_then(|value| value.get("id").or_else(|| value.pointer("/reference/id")));
+        let code = step.code.clone().unwrap_or_default();
+        ExecInput::javascript(code.replace("$ID", id.and_then(Value::as_str).unwrap_or("$ID")))
     }
 
     async fn exec(&mut self, cancel_after_ms: Option<u64>) {
@@ -299,8 +317,8 @@ impl<'a> Run<'a> {
     }
 }
 
-fn owner(session: &str, agent: &str) -> Owner {
-    Owner { run: Some("run-1".into()), session: Some(session.into()), agent: Some(agent.into()) }
+fn owner(run: &str, session: &str, agent: &str) -> Owner {
+    Owner { run: Some(run.into()), session: Some(session.into()), agent: Some(agent.into()) }
 }
 
 fn session(
