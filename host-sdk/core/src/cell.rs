@@ -6,7 +6,7 @@ mod protocol;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-pub use protocol::{Action, Ending, Event, Lost, Payload, Reply, Request, Suspension, Turn, TurnReport};
+pub use protocol::{Action, CancelReason, Ending, Event, Lost, Payload, Reply, Request, Suspension, Turn, TurnReport};
 
 use crate::budget::{Budget, Instant};
 use crate::ids::{Method, RequestId};
@@ -214,9 +214,7 @@ impl Cell {
                 self.approvals = self.approvals.saturating_sub(1);
                 Vec::new()
             }
-            Event::Cancelled if self.phase != Phase::Closed => {
-                self.close(Lost { kind: Kind::Aborted, error: String::from("the execution was cancelled") })
-            }
+            Event::Cancelled(reason) if self.phase != Phase::Closed => self.close(reason.lost()),
             Event::TurnEnded(report) if self.phase == Phase::Turning => self.turn_ended(report, now),
             Event::TurnLost(lost)
                 if matches!(self.phase, Phase::Turning | Phase::Checkpointing | Phase::Suspending) =>
@@ -254,13 +252,16 @@ impl Cell {
             Event::Waited(budget) if self.phase == Phase::Suspended => self.waited(budget, now),
             Event::BudgetSpent if self.phase == Phase::Idle && self.budget.is_spent(now) => self.park_or_suspend(),
             Event::BudgetSpent if self.phase == Phase::Failing && self.budget.is_spent(now) => self.give_up_draining(),
-            Event::NoInstance if self.phase == Phase::Turning => self.no_instance(),
+            Event::TurnMissed { has_instance } if self.phase == Phase::Turning => {
+                self.has_instance = has_instance;
+                self.turn_missed()
+            }
             Event::Pressure if self.is_idle_with_instance() => {
                 self.phase = Phase::Checkpointing;
                 vec![Action::Park]
             }
             // Everything else comes too late to matter.
-            Event::Cancelled
+            Event::Cancelled(_)
             | Event::TurnEnded(_)
             | Event::TurnLost(_)
             | Event::SlotTaken
@@ -269,16 +270,15 @@ impl Cell {
             | Event::ParkRefused { .. }
             | Event::Waited(_)
             | Event::BudgetSpent
-            | Event::NoInstance
+            | Event::TurnMissed { .. }
             | Event::Pressure => Vec::new(),
         }
     }
 
     /// A cell that has run keeps its state and waits for the next call; one that hasn't has nothing to keep.
-    fn no_instance(&mut self) -> Vec<Action> {
-        self.has_instance = false;
+    fn turn_missed(&mut self) -> Vec<Action> {
         if self.has_run {
-            return self.suspend();
+            return self.park_or_suspend();
         }
         self.close(Lost {
             kind: Kind::Overloaded,
@@ -302,10 +302,7 @@ impl Cell {
             }
         };
         if self.options.restart_safe && requests.iter().any(|request| !request.replay_safe) {
-            return self.close(Lost {
-                kind: Kind::NotReplaySafe,
-                error: String::from("a restart-safe cell asked for something that isn't marked as safe to repeat"),
-            });
+            return self.close(not_replay_safe(&requests));
         }
         if let Turn::Finished(value) = turn {
             self.phase = Phase::Closed;
@@ -313,14 +310,14 @@ impl Cell {
             return actions;
         }
         if let Some(most) = self.options.script_tool_calls_max
-            && self.tool_calls + requests.iter().filter(|request| is_tool_call(request)).count() as u64 > most
+            && self.tool_calls + self.queued_tool_calls() + count_tool_calls(&requests) > most
         {
             let error = format!("the script may call tools {most} times; do more with each call");
             return self.close(Lost { kind: Kind::ToolBudgetExceeded, error });
         }
         self.frontier = requests;
         self.frontier.retain(|request| !(request.id.method == Method::Sleep && cleared.contains(&request.id.number)));
-        let needs_slot = |request: &Request| !matches!(request.payload, Payload::Refused { .. });
+        let needs_slot = |request: &Request| !matches!(request.payload, Payload::Refused { .. } | Payload::Oversized);
         if self.frontier.iter().any(needs_slot) && !self.has_slot {
             self.phase = Phase::TakingSlot;
             actions.push(Action::TakeSlot);
@@ -328,6 +325,11 @@ impl Cell {
         }
         actions.extend(self.dispatch_frontier(now));
         actions
+    }
+
+    fn queued_tool_calls(&self) -> u64 {
+        let standings = self.requests.values().map(|entry| &entry.standing);
+        standings.filter(|standing| matches!(standing, Standing::Queued(request) if is_tool_call(request))).count() as u64
     }
 
     /// Checks what the guest claims against the tables here (contract 1).
@@ -520,12 +522,22 @@ impl Cell {
         if self.replies.is_empty() {
             return Vec::new();
         }
-        let margin = Duration::from_millis(limits::fixed(&limits::RESUME_MARGIN_MS));
-        let is_late = self.budget.left(now) < self.budget.resume_margin(margin);
-        if !self.has_instance && is_late && !self.options.park_at_every_suspension {
+        if self.is_too_late(self.has_instance, now) {
             return self.park_or_suspend();
         }
         self.settle()
+    }
+
+    /// Whether what is left of the budget doesn't suffice for a turn that delivers replies: it could only fail for lack of
+    /// time, and the next call can run it. A cell without an instance needs some time to be resumed (B 1.4.28). The driver
+    /// asks again when it is about to run the turn, because queueing takes time.
+    pub fn is_too_late(&self, has_instance: bool, now: Instant) -> bool {
+        let has_margin =
+            has_instance || self.options.park_at_every_suspension || self.options.script_tool_calls_max.is_some();
+        let margin = Duration::from_millis(limits::fixed(&limits::RESUME_MARGIN_MS));
+        let least = if has_margin { Duration::ZERO } else { self.budget.resume_margin(margin) };
+        // Without a slot it can't be parked.
+        self.has_slot && (self.budget.is_spent(now) || self.budget.left(now) < least)
     }
 
     fn settle(&mut self) -> Vec<Action> {
@@ -623,6 +635,20 @@ impl Cell {
         actions.push(Action::Finish(Ending::Failed(lost)));
         actions
     }
+}
+
+fn not_replay_safe(requests: &[Request]) -> Lost {
+    let mut refused = requests.iter().filter(|request| !request.replay_safe);
+    let error = if refused.all(|request| request.id.method == Method::Namespace) {
+        "a restart-safe cell can't call tools of servers: nothing says that their calls may be repeated"
+    } else {
+        "a restart-safe cell asked for something that isn't marked as safe to repeat"
+    };
+    Lost { kind: Kind::NotReplaySafe, error: error.to_owned() }
+}
+
+fn count_tool_calls(requests: &[Request]) -> u64 {
+    requests.iter().filter(|request| is_tool_call(request)).count() as u64
 }
 
 /// What a script's budget of calls counts.

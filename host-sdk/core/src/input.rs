@@ -116,7 +116,7 @@ impl ExecInput {
                 return Err(bad("`code` and `command` differ; pass the source as `code` only"));
             }
             (Some(source), _) | (None, Some(source)) => source.to_owned(),
-            (None, None) => return Err(bad("`code` must be a non-empty string: the body of an async function")),
+            (None, None) => String::new(),
         };
         let language = Language::of_arguments(arguments).ok_or_else(|| {
             let given = fields.get("language").unwrap_or(&Value::Null);
@@ -128,10 +128,24 @@ impl ExecInput {
             Some(other) => Err(bad(format!("`{key}` is {other}; it must be true or false"))),
         };
         let (restart_safe, typecheck) = (flag("restartSafe")?, flag("typecheck")?);
-        if typecheck && language != Language::TypeScript {
+        let input = Self { source, language, restart_safe, typecheck };
+        input.check()?;
+        Ok(input)
+    }
+
+    /// Whether its fields go together, however it was made.
+    ///
+    /// # Errors
+    ///
+    /// A [`Refusal`] of kind `bad_arguments` when the source is blank, and when `typecheck` is asked for without TypeScript.
+    pub fn check(&self) -> Result<(), Refusal> {
+        if is_blank(&self.source) {
+            return Err(bad("`code` must be a non-empty string: the body of an async function"));
+        }
+        if self.typecheck && self.language != Language::TypeScript {
             return Err(bad("`typecheck` needs `language: \"typescript\"`"));
         }
-        Ok(Self { source, language, restart_safe, typecheck })
+        Ok(())
     }
 }
 
@@ -181,7 +195,11 @@ pub fn wait_schema() -> Value {
 const ALIASES: [&str; 2] = ["code", "command"];
 
 fn source_text<'a>(arguments: &'a Value, alias: &str) -> Option<&'a str> {
-    arguments.get(alias)?.as_str().filter(|text| !text.trim().is_empty())
+    arguments.get(alias)?.as_str().filter(|text| !is_blank(text))
+}
+
+fn is_blank(source: &str) -> bool {
+    source.trim().is_empty()
 }
 
 /// The arguments of `exec` as a policy hook sees them: when one alias of the source has text, both have it, so that a
@@ -220,7 +238,10 @@ pub fn after_hook(before: &Value, mut after: Value) -> Value {
     let (from, to) = match ALIASES.map(changed) {
         [true, false] => ("code", "command"),
         [false, true] => ("command", "code"),
-        // Neither, or both: whether they agree is checked like any other input.
+        // One of two that were changed may have been made invalid; what is left is whether they agree, which is checked
+        // like in any other input.
+        [true, true] if source_text(&after, "code").is_none() => ("code", "command"),
+        [true, true] if source_text(&after, "command").is_none() => ("command", "code"),
         [true, true] | [false, false] => return after,
     };
     if let Some(fields) = after.as_object_mut() {
@@ -291,6 +312,10 @@ mod tests {
         check_hook(json!({"code": "", "command": "a"}), Err("non-empty"));
         check_hook(json!({"code": "a", "command": 5}), Err("non-empty"));
         check_hook(json!({"command": "a"}), Err("non-empty"));
+        check_hook(json!({"code": "", "command": "b"}), Err("non-empty"));
+        check_hook(json!({"code": "b", "command": 5}), Err("non-empty"));
+        check_hook(json!({"command": "b"}), Err("non-empty"));
+        check_hook(json!({}), Err("non-empty"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::limits;
 const ERROR_CUT_SUFFIX: &str = " [error truncated]";
 const OUTPUT_GUIDANCE: &str =
     "Output exceeded its budget. Emit less: filter, aggregate or page before text() and json().";
+const JSON_ENTRY_START: &str = r#"{"type":"json","value":"#;
 const OUTPUT_TYPE: &str = r#""type":"truncated","#;
 const KEPT_GUIDANCE_START: &str = "The value exceeded its budget and is kept whole. In a later program, take what you need of await results.load(\"";
 const KEPT_GUIDANCE_END: &str = "\"). Samples in the preview are no schema.";
@@ -36,9 +37,13 @@ pub struct Ledger {
     total_bytes: u64,
     /// Bytes of the entries that are stored.
     stored_bytes: u64,
+    /// Whether every entry is stored whole.
+    is_whole: bool,
     count: u64,
     console_bytes: u64,
     delivered: Delivered,
+    /// What was delivered before the last delivery.
+    delivered_before: Delivered,
 }
 
 /// The guest emitted more console output than its own limit lets it.
@@ -85,24 +90,25 @@ impl Ledger {
             entries: Vec::new(),
             total_bytes: EMPTY_BYTES,
             stored_bytes: 0,
+            is_whole: true,
             count: 0,
             console_bytes: 0,
             delivered: Delivered::Entries(0),
+            delivered_before: Delivered::Entries(0),
         }
     }
 
-    /// Adds an entry. One that can't be part of any result is counted and not stored.
+    /// Adds an entry. What can't be part of any result is counted and not stored: the end of an entry that exceeds the
+    /// budget, and everything after it.
     pub fn push(&mut self, entry: Entry<'_>) {
-        let has_room = self.stored_bytes <= self.bytes_max && self.count < limits::fixed(&limits::OUTPUT_ENTRIES);
-        let bytes = if has_room {
-            let json = entry_json(entry);
-            let bytes = length(&json);
-            self.stored_bytes += bytes;
-            self.entries.push(json);
-            bytes
-        } else {
-            entry_bytes(entry)
-        };
+        let bytes = entry_bytes(entry);
+        let is_last = self.stored_bytes + bytes > self.bytes_max || self.count >= limits::fixed(&limits::OUTPUT_ENTRIES);
+        if self.is_whole {
+            let stored = if is_last { entry_start(entry, self.bytes_max) } else { entry_json(entry) };
+            self.stored_bytes += length(&stored);
+            self.entries.push(stored);
+            self.is_whole = !is_last;
+        }
         self.total_bytes += bytes + u64::from(self.count > 0);
         self.count += 1;
     }
@@ -159,6 +165,11 @@ impl Ledger {
         self.deliver(self.bytes_max)
     }
 
+    /// Nobody got the last delivery: the next one has it again.
+    pub fn take_back(&mut self) {
+        self.delivered = self.delivered_before;
+    }
+
     /// How much of an allowance the whole output takes.
     fn charged(&self, allowance: u64) -> u64 {
         self.total_bytes.min(allowance)
@@ -166,7 +177,8 @@ impl Ledger {
 
     /// Entries that weren't delivered, or a summary of all of them when they don't fit.
     fn deliver(&mut self, allowance: u64) -> Box<RawValue> {
-        if self.total_bytes <= allowance {
+        self.delivered_before = self.delivered;
+        if self.is_whole && self.total_bytes <= allowance {
             let Delivered::Entries(seen) = self.delivered else { return empty() };
             self.delivered = Delivered::Entries(self.entries.len());
             let fresh = self.entries.get(seen..).unwrap_or_default();
@@ -240,14 +252,29 @@ fn length(text: &str) -> u64 {
 fn entry_json(entry: Entry<'_>) -> String {
     match entry {
         Entry::Text(text) => format!(r#"{{"type":"text","text":{}}}"#, quoted(text)),
-        Entry::Json(value) => format!(r#"{{"type":"json","value":{}}}"#, value.get()),
+        Entry::Json(value) => format!("{JSON_ENTRY_START}{}}}", value.get()),
     }
+}
+
+/// The start of an entry, enough for a prefix of `bytes_max` bytes.
+fn entry_start(entry: Entry<'_>, bytes_max: u64) -> String {
+    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    let mut start = match entry {
+        Entry::Text(text) => entry_json(Entry::Text(start_of(text, bytes_max))),
+        Entry::Json(value) => format!("{JSON_ENTRY_START}{}", start_of(value.get(), bytes_max)),
+    };
+    start.truncate(start.floor_char_boundary(bytes_max));
+    start
+}
+
+fn start_of(text: &str, bytes_max: usize) -> &str {
+    text.get(..text.floor_char_boundary(bytes_max)).unwrap_or_default()
 }
 
 fn entry_bytes(entry: Entry<'_>) -> u64 {
     match entry {
         Entry::Text(text) => length(r#"{"type":"text","text":}"#) + json_string_bytes(text),
-        Entry::Json(value) => length(r#"{"type":"json","value":}"#) + length(value.get()),
+        Entry::Json(value) => length(JSON_ENTRY_START) + length(value.get()) + length("}"),
     }
 }
 
@@ -419,6 +446,45 @@ mod tests {
         let most = usize::try_from(limits::fixed(&limits::CONSOLE_BYTES)).unwrap();
         assert_eq!(ledger.push_console(&"c".repeat(most)), Ok(()));
         assert_eq!(ledger.push_console("c"), Err(ConsoleFlood));
+    }
+
+    #[test]
+    fn one_huge_entry_is_counted_and_its_start_stored() {
+        let huge = "\u{1}".repeat(1 << 20);
+        let value = RawValue::from_string(serde_json::to_string(&huge).unwrap()).unwrap();
+        for (entry, whole) in [
+            (Entry::Text(&huge), serde_json::json!([{"type": "text", "text": huge}])),
+            (Entry::Json(&value), serde_json::json!([{"type": "json", "value": huge}])),
+        ] {
+            let mut ledger = ledger(&[]);
+            ledger.push(entry);
+            assert!(ledger.stored_bytes < 2 * BUDGET, "{}", ledger.stored_bytes);
+            let output = parsed(&ledger.wait());
+            let (prefix, whole) = (output[0]["prefix"].as_str().unwrap(), whole.to_string());
+            assert!(prefix.len() > 700 && whole.starts_with(&prefix[..40]), "{prefix}");
+            assert_eq!(output[0]["omittedBytes"].as_u64().unwrap() + prefix.len() as u64, whole.len() as u64);
+        }
+    }
+
+    #[test]
+    fn more_entries_than_are_stored_are_summarised_even_when_their_bytes_fit() {
+        let most = limits::fixed(&limits::OUTPUT_ENTRIES);
+        let mut ledger = Ledger::new(limits::MAX_OUTPUT_BYTES.max);
+        for _ in 0..most {
+            ledger.push(Entry::Text(""));
+        }
+        assert_eq!(parsed(&ledger.wait()).as_array().unwrap().len() as u64, most);
+        ledger.push(Entry::Text(""));
+        assert_eq!(parsed(&ledger.wait())[0]["type"], "truncated");
+    }
+
+    #[test]
+    fn a_delivery_that_nobody_got_is_made_again() {
+        let mut ledger = ledger(&["a"]);
+        let lost = ledger.wait();
+        ledger.take_back();
+        assert_eq!(ledger.wait().get(), lost.get());
+        assert_eq!(ledger.wait().get(), "[]");
     }
 
     #[test]

@@ -32,16 +32,46 @@ pub enum Event {
     Waited(Budget),
     /// The budget of the current call may be spent.
     BudgetSpent,
-    /// No instance became free for the turn that was asked for, and the budget is spent.
-    NoInstance,
+    /// The turn that was asked for can't run in this call: no instance is there for it, or what is left of the budget
+    /// doesn't suffice.
+    TurnMissed {
+        /// Whether the cell has an instance.
+        has_instance: bool,
+    },
     /// Somebody else needs the instance.
     Pressure,
     /// A tool began to wait for somebody's approval.
     ApprovalAsked,
     /// That approval was answered, or nobody waits for it any more.
     ApprovalAnswered,
-    /// The call was cancelled, or the cell's owner closed.
-    Cancelled,
+    /// The cell has to end.
+    Cancelled(CancelReason),
+}
+
+/// Why a cell has to end before its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelReason {
+    /// The call was cancelled, or nobody waits for it any more.
+    Caller,
+    /// The session of the cell was closed.
+    SessionClosed,
+    /// The session got other tools or permissions (B 1.6.44).
+    ToolsReplaced,
+}
+
+impl CancelReason {
+    /// How the cell ends.
+    pub fn lost(self) -> Lost {
+        let error = match self {
+            Self::Caller => "the execution was cancelled",
+            Self::SessionClosed => "the session is closed",
+            Self::ToolsReplaced => {
+                "the tools or permissions of this run have changed, so the program was stopped; go on with those that \
+                 there are now, and don't repeat calls that were made already"
+            }
+        };
+        Lost { kind: Kind::Aborted, error: error.to_owned() }
+    }
 }
 
 /// Why a turn has no report.

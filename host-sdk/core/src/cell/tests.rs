@@ -75,7 +75,7 @@ fn names_at_end(cell: &mut Cell, event: Event) -> Vec<String> {
 #[test]
 fn without_an_instance_a_cell_that_has_run_waits_and_a_new_one_is_refused() {
     let mut cell = begun(Options::default());
-    assert_eq!(names_at_end(&mut cell, Event::NoInstance), ["failed overloaded"]);
+    assert_eq!(names_at_end(&mut cell, Event::TurnMissed { has_instance: false }), ["failed overloaded"]);
 
     let mut cell = begun(Options::default());
     cell.handle(ended(Turn::Awaiting, vec![tool(1)]), MS(1));
@@ -84,7 +84,7 @@ fn without_an_instance_a_cell_that_has_run_waits_and_a_new_one_is_refused() {
     check(&mut cell, Event::Parked, &[]);
     let settle = cell.handle(Event::Settled(id(Method::CallValue, 1), Reply::Done), MS(1));
     assert!(matches!(settle.as_slice(), [Action::Settle]), "{settle:?}");
-    assert_eq!(names_at_end(&mut cell, Event::NoInstance), ["suspend PendingTools"]);
+    assert_eq!(names_at_end(&mut cell, Event::TurnMissed { has_instance: false }), ["suspend PendingTools"]);
     check(&mut cell, Event::Waited(Budget::start(MS(100), MS(1))), &["settle 1"]);
 }
 
@@ -135,7 +135,7 @@ fn a_yield_beside_an_approval_parks_and_the_next_wait_pauses_for_it_without_cred
     assert_eq!(at(&mut cell, waited, 1_000), ["settle 1"]);
     assert_eq!(at(&mut cell, ended(Turn::Awaiting, Vec::new()), 1_040), ["pause budget"]);
     assert_eq!(
-        at(&mut cell, Event::Cancelled, 9_000),
+        at(&mut cell, Event::Cancelled(CancelReason::Caller), 9_000),
         ["resume budget", "cancel bridge:callValue:1", "failed aborted"]
     );
 }
@@ -167,11 +167,119 @@ fn a_script_goes_on_after_a_yield_and_fails_when_its_time_or_its_calls_are_spent
 }
 
 #[test]
+fn a_script_counts_queued_calls_and_never_waits() {
+    let mut limits = Limits::default();
+    limits.set("maxPendingToolCalls", "1").unwrap();
+    let script = || Options { script_tool_calls_max: Some(5), ..Options::default() };
+    let begun = |limits: &Limits| {
+        let mut cell = Cell::new(limits, script(), Budget::start(MS(10_000), MS(0)));
+        cell.begin();
+        cell
+    };
+    let mut cell = begun(&limits);
+    cell.handle(ended(Turn::Awaiting, (1..=5).map(tool).collect()), MS(1));
+    check(&mut cell, Event::SlotTaken, &["dispatch bridge:callValue:1"]);
+    check(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), &["settle 1"]);
+    check(&mut cell, ended(Turn::Awaiting, vec![tool(6)]), &["failed tool_budget_exceeded"]);
+
+    let mut cell = begun(&Limits::default());
+    cell.handle(ended(Turn::Awaiting, vec![tool(1)]), MS(1));
+    cell.handle(Event::SlotTaken, MS(1));
+    check(&mut cell, Event::Pressure, &["park"]);
+    check(&mut cell, Event::Parked, &[]);
+    let settled = Event::Settled(id(Method::CallValue, 1), Reply::Done);
+    let settle = cell.handle(settled, MS(9_999));
+    assert!(matches!(settle.as_slice(), [Action::Settle]), "no margin for what can't go on later: {settle:?}");
+    assert_eq!(names_at_end(&mut cell, Event::TurnMissed { has_instance: false }), ["failed timeout"]);
+}
+
+#[test]
+fn a_cell_is_resumed_only_when_enough_of_its_budget_is_left() {
+    for (settled_at, expected) in [(9_750, "settle 1"), (9_751, "suspend PendingTools")] {
+        let mut cell = awaiting_two(Options::default());
+        check(&mut cell, Event::Pressure, &["park"]);
+        check(&mut cell, Event::Parked, &[]);
+        assert!(!cell.is_too_late(false, MS(9_750)) && cell.is_too_late(false, MS(9_751)));
+        assert!(!cell.is_too_late(true, MS(9_999)) && cell.is_too_late(true, MS(10_000)));
+        assert_eq!(at(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), settled_at), [expected]);
+    }
+}
+
+#[test]
+fn a_turn_that_its_budget_is_too_short_for_is_left_to_the_next_call() {
+    let mut cell = awaiting_two(Options::default());
+    let settle = cell.handle(Event::Settled(id(Method::CallValue, 1), Reply::Done), MS(1));
+    assert!(matches!(settle.as_slice(), [Action::Settle]), "{settle:?}");
+    assert_eq!(names_at_end(&mut cell, Event::TurnMissed { has_instance: true }), ["park"]);
+    check(&mut cell, Event::Parked, &["suspend PendingTools"]);
+    check(&mut cell, Event::Waited(Budget::start(MS(100), MS(1))), &["settle 1"]);
+}
+
+#[test]
 fn oversized_arguments_reject_their_call_only() {
     let mut cell = begun(Options::default());
-    let oversized = Request { payload: Payload::Oversized, ..tool(2) };
-    cell.handle(ended(Turn::Awaiting, vec![tool(1), oversized]), MS(1));
+    let oversized = |number| Request { payload: Payload::Oversized, ..tool(number) };
+    cell.handle(ended(Turn::Awaiting, vec![tool(1), oversized(2)]), MS(1));
     check(&mut cell, Event::SlotTaken, &["dispatch bridge:callValue:1", "settle 1"]);
+
+    let mut cell = begun(Options::default());
+    check(&mut cell, ended(Turn::Awaiting, vec![oversized(1)]), &["settle 1"]);
+    assert!(!cell.has_slot() && !cell.bridge_dispatch_started());
+}
+
+#[test]
+fn pending_arguments_are_bounded_together() {
+    let mut limits = Limits::default();
+    limits.set("maxSnapshotBytes", "16384").unwrap();
+    let with = |number, bytes: usize| {
+        let arguments = raw(&format!("\"{}\"", "x".repeat(bytes - 2)));
+        Request { payload: Payload::Tool { index: 0, arguments }, ..tool(number) }
+    };
+    for (second, expected) in [(6_384, vec!["dispatch bridge:callValue:2"]), (6_385, vec!["settle 1"])] {
+        let mut cell = Cell::new(&limits, Options::default(), Budget::start(MS(10_000), MS(0)));
+        cell.begin();
+        cell.handle(ended(Turn::Awaiting, vec![with(1, 10_000), timer(1)]), MS(1));
+        cell.handle(Event::SlotTaken, MS(1));
+        check(&mut cell, Event::Settled(id(Method::Sleep, 1), Reply::Done), &["settle 1"]);
+        check(&mut cell, ended(Turn::Awaiting, vec![with(2, second)]), &expected);
+    }
+}
+
+#[test]
+fn a_failed_cell_cancels_what_is_queued_and_drains_within_its_budget() {
+    let mut limits = Limits::default();
+    limits.set("maxPendingToolCalls", "2").unwrap();
+    let failing = || {
+        let mut cell = Cell::new(&limits, Options::default(), Budget::start(MS(10_000), MS(0)));
+        cell.begin();
+        cell.handle(ended(Turn::Awaiting, vec![tool(1), tool(2), tool(3)]), MS(1));
+        cell.handle(Event::SlotTaken, MS(1));
+        check(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), &["settle 1"]);
+        check(&mut cell, ended(Turn::Failed(lost()), vec![]), &["release"]);
+        cell
+    };
+    assert_eq!(
+        names_at_end(&mut failing(), Event::BudgetSpent),
+        ["cancel bridge:callValue:2", "failed uncaught_exception"]
+    );
+    let mut cell = failing();
+    assert_eq!(at(&mut cell, Event::ApprovalAsked, 4_000), ["pause budget"]);
+    assert!(at(&mut cell, Event::BudgetSpent, 60_000).is_empty());
+    let settled = Event::Settled(id(Method::CallValue, 2), Reply::Done);
+    assert_eq!(at(&mut cell, settled, 70_000), ["resume budget", "failed uncaught_exception"]);
+}
+
+#[test]
+fn members_of_servers_are_never_safe_to_repeat_and_count_as_calls() {
+    let member = |number| Request { id: id(Method::Namespace, number), ..tool(number) };
+    for (requests, expected) in [(vec![member(1)], "tools of servers"), (vec![member(1), tool(1)], "isn't marked")] {
+        let mut cell = begun(Options { restart_safe: true, ..Options::default() });
+        let actions = cell.handle(ended(Turn::Awaiting, requests), MS(1));
+        let [Action::Finish(Ending::Failed(lost))] = actions.as_slice() else { panic!("{actions:?}") };
+        assert!(lost.kind == Kind::NotReplaySafe && lost.error.contains(expected), "{lost:?}");
+    }
+    let mut cell = begun(Options { script_tool_calls_max: Some(1), ..Options::default() });
+    check(&mut cell, ended(Turn::Awaiting, vec![member(1), member(2)]), &["failed tool_budget_exceeded"]);
 }
 
 #[test]
@@ -274,7 +382,6 @@ fn as_many_requests_as_allowed_pass() {
 
 #[test]
 fn a_failed_turn_dispatches_nothing_and_drains_what_runs() {
-    let lost = || Lost { kind: Kind::UncaughtException, error: "Error: x".into() };
     let mut cell = begun(Options::default());
     check(&mut cell, ended(Turn::Failed(lost()), vec![tool(1)]), &["failed uncaught_exception"]);
 
@@ -319,9 +426,9 @@ fn cancelling_is_final() {
     let mut cell = begun(Options::default());
     cell.handle(ended(Turn::Awaiting, vec![tool(1)]), MS(1));
     cell.handle(Event::SlotTaken, MS(1));
-    check(&mut cell, Event::Cancelled, &["cancel bridge:callValue:1", "failed aborted"]);
+    check(&mut cell, Event::Cancelled(CancelReason::Caller), &["cancel bridge:callValue:1", "failed aborted"]);
     check(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), &[]);
-    check(&mut cell, Event::Cancelled, &[]);
+    check(&mut cell, Event::Cancelled(CancelReason::Caller), &[]);
 }
 
 #[test]
@@ -383,11 +490,13 @@ struct Run {
     seed: u64,
     chance: Chance,
     cell: Cell,
+    script_tool_calls_max: Option<u64>,
     now: Instant,
     next: BTreeMap<Method, u32>,
     /// What the guest awaits.
     pending: Vec<RequestId>,
     in_flight: Vec<RequestId>,
+    has_instance: bool,
     is_turning: bool,
     is_over: bool,
     /// What the last action asks the host to answer.
@@ -402,15 +511,27 @@ struct Run {
 impl Run {
     fn new(seed: u64) -> Self {
         let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let options = Options { park_at_every_suspension: chance.below(2) == 0, ..Options::default() };
+        let script_tool_calls_max = (chance.below(5) == 0).then(|| 1 + chance.below(12));
+        let options = Options {
+            park_at_every_suspension: chance.below(2) == 0,
+            restart_safe: chance.below(20) == 0,
+            script_tool_calls_max,
+        };
+        let mut limits = Limits::default();
+        limits.set("maxPendingToolCalls", if chance.below(2) == 0 { "2" } else { "16" }).unwrap();
+        limits.set("maxSnapshotBytes", "16384").unwrap();
+        let mut cell = Cell::new(&limits, options, Budget::start(MS(10_000), MS(0)));
+        cell.begin();
         Self {
             seed,
             chance,
-            cell: begun(options),
+            cell,
+            script_tool_calls_max,
             now: MS(0),
             next: BTreeMap::new(),
             pending: Vec::new(),
             in_flight: Vec::new(),
+            has_instance: true,
             is_turning: true,
             is_over: false,
             answer: None,
@@ -420,9 +541,14 @@ impl Run {
         }
     }
 
+    fn one_in(&mut self, many: u64) -> bool {
+        self.chance.below(many) == 0
+    }
+
     fn step(&mut self) {
         // Now and then the machine sleeps.
-        self.now += MS(if self.chance.below(50) == 0 { 60_000 } else { self.chance.below(40) });
+        let passed_ms = if self.one_in(50) { 60_000 } else { self.chance.below(40) };
+        self.now += MS(passed_ms);
         let event = self.event();
         if matches!(event, Event::Waited(_)) {
             self.left = Duration::MAX;
@@ -430,14 +556,23 @@ impl Run {
         for action in self.cell.handle(event, self.now) {
             self.perform(action);
         }
-        let seed = self.seed;
-        assert!(self.in_flight.len() as u64 <= self.cell.in_flight_max, "seed {seed}: too many in flight");
-        assert!(self.is_over == self.cell.is_closed(), "seed {seed}: closed without a result");
-        let left = self.cell.budget().left(self.now);
+        let (seed, cell) = (self.seed, &self.cell);
+        assert!(self.in_flight.len() as u64 <= cell.in_flight_max, "seed {seed}: too many in flight");
+        assert!(self.is_over == cell.is_closed(), "seed {seed}: closed without a result");
+        let left = cell.budget().left(self.now);
         assert!(left <= self.left, "seed {seed}: the budget grew from {:?} to {left:?}", self.left);
         self.left = left;
-        assert!(self.is_paused == self.cell.budget().is_paused(), "seed {seed}: the owner wasn't told");
+        assert!(self.is_paused == cell.budget().is_paused(), "seed {seed}: the owner wasn't told");
         assert!(!self.is_paused || self.approvals > 0, "seed {seed}: paused for nobody");
+        assert!(
+            cell.reply_bytes <= cell.inbox_bytes_max && cell.argument_bytes <= cell.inbox_bytes_max,
+            "seed {seed}: {} bytes of replies and {} of arguments",
+            cell.reply_bytes,
+            cell.argument_bytes
+        );
+        if let Some(most) = self.script_tool_calls_max {
+            assert!(cell.tool_calls() <= most, "seed {seed}: {} calls of {most}", cell.tool_calls());
+        }
     }
 
     fn perform(&mut self, action: Action) {
@@ -446,30 +581,62 @@ impl Run {
         let runs_or_returns = matches!(action, Action::Settle | Action::Suspend(_) | Action::Finish(_));
         assert!(!(runs_or_returns && self.is_paused), "seed {seed}: {action:?} while the owner is paused");
         match action {
-            Action::Settle => {
-                for (settled, _) in self.cell.take_replies() {
-                    let place = self.pending.iter().position(|pending| *pending == settled);
-                    self.pending.swap_remove(place.unwrap_or_else(|| panic!("seed {seed}: {settled} settled twice")));
-                }
-                self.is_turning = true;
+            Action::Settle => self.settle(),
+            Action::Dispatch(request) => {
+                assert!(
+                    !matches!(request.payload, Payload::Oversized | Payload::Refused { .. }),
+                    "seed {seed}: {} was refused and dispatched",
+                    request.id
+                );
+                assert!(self.cell.has_slot(), "seed {seed}: dispatched without a slot");
+                self.in_flight.push(request.id);
             }
-            Action::Dispatch(request) => self.in_flight.push(request.id),
             Action::Cancel(cancelled) => self.in_flight.retain(|id| *id != cancelled),
-            Action::Release => assert!(!self.cell.has_instance, "seed {seed}: released and kept"),
+            Action::Release => {
+                assert!(!self.cell.has_instance, "seed {seed}: released and kept");
+                self.has_instance = false;
+            }
             Action::PauseBudget | Action::ResumeBudget => {
                 let pauses = matches!(action, Action::PauseBudget);
                 assert!(self.is_paused != pauses, "seed {seed}: told twice");
                 self.is_paused = pauses;
             }
+            Action::TakeSlot if self.one_in(40) => {
+                self.answer = Some(Event::SlotRefused(crate::slots::SlotsFull { capacity: 1 }));
+            }
             Action::TakeSlot => self.answer = Some(Event::SlotTaken),
-            Action::Park => self.answer = Some(Event::Parked),
+            Action::Park => {
+                assert!(self.has_instance, "seed {seed}: nothing to park");
+                self.has_instance = false;
+                self.answer = Some(match self.chance.below(60) {
+                    0 => Event::ParkRefused { bytes_max: 1 },
+                    1 => Event::TurnLost(lost()),
+                    _ => Event::Parked,
+                });
+            }
             Action::Suspend(suspension) => {
                 let has_owner = !suspension.pending.is_empty() || !self.cell.replies.is_empty();
                 assert!(has_owner && self.cell.has_slot(), "seed {seed}: parked with nothing to wait for");
+                assert!(!self.has_instance, "seed {seed}: returned with an instance");
+                assert!(self.script_tool_calls_max.is_none(), "seed {seed}: a script waits");
             }
             Action::Finish(_) => self.is_over = true,
             Action::Start => panic!("seed {seed}: started twice"),
         }
+    }
+
+    fn settle(&mut self) {
+        let seed = self.seed;
+        if self.cell.is_too_late(self.has_instance, self.now) || self.one_in(30) {
+            self.answer = Some(Event::TurnMissed { has_instance: self.has_instance });
+            return;
+        }
+        self.has_instance = true;
+        for (settled, _) in self.cell.take_replies() {
+            let place = self.pending.iter().position(|pending| *pending == settled);
+            self.pending.swap_remove(place.unwrap_or_else(|| panic!("seed {seed}: {settled} settled twice")));
+        }
+        self.is_turning = true;
     }
 
     fn event(&mut self) -> Event {
@@ -483,7 +650,7 @@ impl Run {
             0 => Event::BudgetSpent,
             1 => Event::Waited(Budget::start(MS(500), self.now)),
             2 => Event::Pressure,
-            3 if self.chance.below(2) == 0 => {
+            3 if self.one_in(2) => {
                 self.approvals += 1;
                 Event::ApprovalAsked
             }
@@ -491,25 +658,61 @@ impl Run {
                 self.approvals -= 1;
                 Event::ApprovalAnswered
             }
-            5 if self.chance.below(20) == 0 => Event::Cancelled,
+            5 if self.one_in(20) => Event::Cancelled(CancelReason::Caller),
             _ if self.in_flight.is_empty() => Event::Waited(Budget::start(MS(500), self.now)),
             _ => {
                 let place = usize::try_from(self.chance.below(self.in_flight.len() as u64)).unwrap();
-                Event::Settled(self.in_flight.swap_remove(place), Reply::Done)
+                Event::Settled(self.in_flight.swap_remove(place), self.reply())
             }
         }
     }
 
+    fn reply(&mut self) -> Reply {
+        match self.chance.below(4) {
+            0 => Reply::failed("no"),
+            1 => Reply::Value(self.text(20_000)),
+            _ => Reply::Done,
+        }
+    }
+
+    fn text(&mut self, bytes_max: u64) -> Box<RawValue> {
+        let bytes = usize::try_from(self.chance.below(bytes_max)).unwrap();
+        raw(&format!("\"{}\"", "x".repeat(bytes)))
+    }
+
     fn turn(&mut self) -> Event {
+        if self.one_in(60) {
+            self.has_instance = false;
+            return Event::TurnLost(lost());
+        }
         let mut requests = Vec::new();
         for _ in 0..self.chance.below(4) {
             let make = [tool, timer, |number| yielded(number, "y")][usize::try_from(self.chance.below(3)).unwrap()];
             let number = self.next.entry(make(1).id.method).or_insert(0);
             *number += 1;
-            requests.push(make(*number));
+            let mut request = make(*number);
+            if let Payload::Tool { arguments, .. } = &mut request.payload {
+                *arguments = raw(&format!("\"{}\"", "x".repeat(usize::try_from(self.chance.below(9_000)).unwrap())));
+                match self.chance.below(12) {
+                    0 => request.payload = Payload::Oversized,
+                    1 => request.payload = Payload::Refused { message: "no".into(), code: "input_contract" },
+                    _ => {}
+                }
+            }
+            requests.push(request);
+        }
+        if self.one_in(25) {
+            return ended(Turn::Failed(lost()), requests);
         }
         self.pending.extend(requests.iter().map(|request| request.id));
+        let timers = self.pending.iter().filter(|id| id.method == Method::Sleep).map(|id| id.number);
+        let cleared: Vec<u32> = timers.collect::<Vec<_>>().into_iter().filter(|_| self.one_in(4)).collect();
+        self.pending.retain(|id| id.method != Method::Sleep || !cleared.contains(&id.number));
         let turn = if self.pending.is_empty() { Turn::Finished(raw("1")) } else { Turn::Awaiting };
-        ended(turn, requests)
+        Event::TurnEnded(TurnReport { turn, requests, cleared })
     }
+}
+
+fn lost() -> Lost {
+    Lost { kind: Kind::UncaughtException, error: "Error: x".into() }
 }
