@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use codemode::{Definition, Engine, EngineConfig, ExecInput, Session, Status, from_fn};
+use codemode::{Definition, Engine, EngineConfig, ExecInput, Session, SlotPool, Status, from_fn};
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::Value;
 
@@ -14,7 +14,8 @@ const FILLS: usize = 1_000;
 const ONE_TOOL: &str = "const row = await echo({ id: 1, name: 'first' }); await yield_control(); return row.id";
 
 fn session(runtime: &tokio::runtime::Runtime, slots: u64) -> (Engine, Session) {
-    let engine = Engine::new(EngineConfig { slots, ..EngineConfig::default() }).expect("an engine");
+    let engine = Engine::new(EngineConfig { slots: SlotPool::new(slots).expect("slots"), ..EngineConfig::default() })
+        .expect("an engine");
     let echo = from_fn(Definition::new("echo", "Echoes its input."), |_, input: Value| async move { Ok(input) });
     let session = engine.session().runtime(runtime.handle().clone()).tool(echo).build().expect("a session");
     (engine, session)

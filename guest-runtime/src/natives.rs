@@ -509,9 +509,9 @@ pub fn call_tool(tool: u32, argument: &Value, count: u32) -> Result<Value> {
 fn reject_call(refusal: Refusal, what: &str, bytes_max: u32) -> Result<Value> {
     match refusal {
         Refusal::Thrown => rejected(engine::Thrown),
-        Refusal::TooDeep => {
-            rejected(engine::throw_type_error(&format!("{what} may be nested 1000 levels deep; pass something flatter")))
-        }
+        Refusal::TooDeep => rejected(engine::throw_type_error(&format!(
+            "{what} may be nested 1000 levels deep; pass something flatter"
+        ))),
         Refusal::TooLarge => {
             let engine::Thrown = engine::throw_type_error(&format!(
                 "{what} may have {bytes_max} bytes of JSON; pass less, or pass it in parts"

@@ -2,6 +2,7 @@
 //! parked cells come from here, so the SDK needs no timer of the embedder's runtime.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -96,7 +97,8 @@ impl Shared {
             let callback = state.callbacks.remove(&id);
             drop(state);
             if let Some((_, callback)) = callback {
-                callback();
+                // Callbacks wake and drop what isn't ours, and whatever that does, later alarms have to ring.
+                drop(catch_unwind(AssertUnwindSafe(callback)));
             }
             state = self.lock();
         }

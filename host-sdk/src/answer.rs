@@ -34,17 +34,11 @@ pub(crate) fn answer(payload: Payload, session: &Session, current: &Current, is_
             let is_untrusted = found.iter().any(|place| tools.entries.get(*place).is_some_and(Entry::is_member));
             Answer { reply: reply(&found), is_untrusted }
         }
-        Payload::Describe { index } => {
-            Answer { is_untrusted: described(index), reply: tools.describe(index) }
-        }
-        Payload::Declare { index } => {
-            Answer { is_untrusted: described(index), reply: tools.declaration(index) }
-        }
+        Payload::Describe { index } => Answer { is_untrusted: described(index), reply: tools.describe(index) },
+        Payload::Declare { index } => Answer { is_untrusted: described(index), reply: tools.declaration(index) },
         Payload::Save { value } => results.save(value, is_untrusted).into(),
         Payload::Load { id } => match results.load(&id) {
-            Some(saved) => {
-                Answer { reply: Reply::Value((*saved.value).to_owned()), is_untrusted: saved.is_untrusted }
-            }
+            Some(saved) => Answer { reply: Reply::Value((*saved.value).to_owned()), is_untrusted: saved.is_untrusted },
             None => no_result(&id).into(),
         },
         Payload::Delete { id } if results.delete(&id) => reply(&true).into(),

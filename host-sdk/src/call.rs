@@ -1,22 +1,23 @@
 //! One call of `exec` or `wait`: moves its cell between a worker and the embedder's future until the call has its outcome,
 //! and cleans up when nobody waits for that any more.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use codemode_core::cell::{Ending, Lost};
-use codemode_core::outcome::{Kind, Outcome, Status};
+use codemode_core::cell::{CancelReason, Ending, Lost};
+use codemode_core::outcome::{Failure, Kind, Outcome, Status};
 use tokio::sync::oneshot;
+use tracing::Span;
 
 use crate::drive::{Drive, Reins, Step};
 use crate::engine::Shared;
 use crate::workers::Overloaded;
 
-/// Drives a cell until the call has its outcome. Dropping the future cancels the cell.
-pub(crate) async fn run(mut drive: Box<Drive>) -> Outcome {
+/// Drives a cell until the call of this number has its outcome. Dropping the future cancels the cell.
+pub(crate) async fn run(mut drive: Box<Drive>, number: u64, span: Span) -> Outcome {
     let session = drive.session.clone();
     let reins = drive.reins.clone();
-    let guard = CancelOnDrop { engine: session.engine.clone(), reins: reins.clone(), is_armed: true };
+    let guard = CancelOnDrop { engine: session.engine.clone(), reins: reins.clone(), number };
     let outcome = loop {
         match on_worker(drive).await {
             Some(Step::Idle(idle)) => {
@@ -27,40 +28,59 @@ pub(crate) async fn run(mut drive: Box<Drive>) -> Outcome {
                 drive = waiting;
                 drive.queue_for_instance().await;
             }
-            Some(Step::Returned(outcome, _)) => break outcome,
+            Some(Step::Returned(outcome, _)) => break unless_cancelled(outcome, &session.engine, &reins, number),
             None => {
                 let error = String::from("the runtime failed inside this cell");
-                let bridge_dispatch_started = reins.bridge_dispatch_started.load(Ordering::Relaxed);
-                break session.failed(Lost { kind: Kind::Internal, error }, bridge_dispatch_started);
+                break session
+                    .failed(Lost { kind: Kind::Internal, error }, reins.bridge_dispatch_started.load(Relaxed));
             }
         }
     };
-    reins.call.fetch_add(1, Ordering::SeqCst);
-    guard.disarm();
+    // Another call may have begun: the cell was parked before this one got here.
+    let _ = reins.call.compare_exchange(number, number + 1, SeqCst, SeqCst);
+    drop(guard);
+    note(&span, &outcome);
     outcome
 }
 
+/// A waiting result, unless the cell was cancelled after it was parked and before anybody got that result.
+fn unless_cancelled(outcome: Outcome, engine: &Arc<Shared>, reins: &Reins, number: u64) -> Outcome {
+    let Status::Waiting { run_id, .. } = &outcome.status else { return outcome };
+    let Some(lost) = reins.cancellation().filter(|_| reins.call.load(SeqCst) == number) else { return outcome };
+    let parked = engine.parked().remove(run_id);
+    drop(parked);
+    let bridge_dispatch_started = reins.bridge_dispatch_started.load(Relaxed);
+    let failure = Failure { kind: lost.kind, error: lost.error, bridge_dispatch_started };
+    Outcome { status: Status::Failed(failure), ..outcome }
+}
+
+/// Says in the span of the call how it ended.
+fn note(span: &Span, outcome: &Outcome) {
+    match &outcome.status {
+        Status::Completed { .. } => span.record("status", "completed"),
+        Status::Waiting { run_id, .. } => span.record("status", "waiting").record("run", run_id.as_str()),
+        Status::Failed(failure) => span.record("status", "failed").record("kind", failure.kind.as_str()),
+    };
+}
+
+/// Cancels the cell when the call is dropped before it has its outcome.
 struct CancelOnDrop {
     engine: Arc<Shared>,
     reins: Arc<Reins>,
-    is_armed: bool,
-}
-
-impl CancelOnDrop {
-    fn disarm(mut self) {
-        self.is_armed = false;
-    }
+    number: u64,
 }
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if self.is_armed {
-            self.reins.cancel();
-            // It may be parked by now, or have kept its value, with a result that nobody has read.
-            self.reins.release_retained();
-            let parked = self.engine.parked().take_all(|cell| Arc::ptr_eq(&cell.reins, &self.reins));
-            drop(parked);
+        if self.reins.call.load(SeqCst) != self.number {
+            // It has its outcome, or a later call has the cell.
+            return;
         }
+        self.reins.cancel(CancelReason::Caller);
+        // It may be parked by now, or have kept its value, with a result that nobody has read.
+        self.reins.release_retained();
+        let parked = self.engine.parked().take_all(|cell| Arc::ptr_eq(&cell.reins, &self.reins));
+        drop(parked);
     }
 }
 
@@ -91,10 +111,17 @@ async fn on_worker(drive: Box<Drive>) -> Option<Step> {
         }
     });
     if queued == Err(Overloaded)
-        && let Some(drive) = take(&place)
+        && let Some(mut drive) = take(&place)
     {
         let error = String::from("too many cells wait for a worker; try again later");
-        return Some(drive.finish(Ending::Failed(Lost { kind: Kind::Overloaded, error })));
+        let overloaded = Lost { kind: Kind::Overloaded, error };
+        if drive.is_about_to_resume() {
+            // Nothing was done with it yet: it stays what it was, and its owner may try again.
+            let outcome = drive.session.failed(overloaded, drive.reins.bridge_dispatch_started.load(Relaxed));
+            drive.park_again();
+            return Some(Step::Returned(outcome, None));
+        }
+        return Some(Step::Returned(drive.end(Ending::Failed(overloaded)), Some(drive)));
     }
     receiver.await.ok()
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use codemode_core::limits::Limits;
+use codemode_core::limits::{self, Limits};
 use codemode_core::mcp::{self, Member};
 use codemode_core::names::callable_names;
 use codemode_core::outcome::SourceCounts;
@@ -27,8 +27,6 @@ use crate::tool::{Definition, Exposure, Source, Tool};
 const CONTROLS: &[&str] = &["wait", "tool_search", "tool_search_code", "tool_describe", "tool_call"];
 /// The tools that the model sees in any case.
 const ALWAYS_VISIBLE: [&str; 2] = ["exec", "wait"];
-/// UTF-16 units that a name may have, as most providers count.
-const NAME_UNITS_MAX: usize = 512;
 
 /// Something about a tool that its owner should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,8 +167,6 @@ pub(crate) struct Tools {
     left_out: Vec<Diagnostic>,
     visible: Vec<String>,
     pub sources: SourceCounts,
-    /// Whether any tool is sequential.
-    pub has_sequential: bool,
     /// Built when the first cell searches.
     index: OnceLock<Index>,
     quick_index: OnceLock<String>,
@@ -318,10 +314,8 @@ impl Build {
         let count = |source| entries.iter().filter(|entry| entry.definition.source == source).count() as u64;
         let sources =
             SourceCounts { openclaw: count(Source::Native), mcp: count(Source::Mcp), client: count(Source::Client) };
-        let has_sequential = entries.iter().any(|entry| entry.definition.sequential);
         Tools {
             sources,
-            has_sequential,
             entries,
             globals: globals_count,
             servers,
@@ -374,7 +368,7 @@ fn refusal(definition: &Definition) -> Option<&'static str> {
     let name = definition.name.as_str();
     if name.trim().is_empty() {
         Some("its name is blank; give it one")
-    } else if name.encode_utf16().count() > NAME_UNITS_MAX {
+    } else if name.encode_utf16().count() as u64 > limits::fixed(&limits::TOOL_NAME_UNITS) {
         Some("its name is longer than 512 UTF-16 units; shorten it")
     } else if definition.source == Source::Mcp {
         let has_server = definition.server.as_ref().is_some_and(|server| !server.trim().is_empty());

@@ -6,20 +6,23 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use codemode_core::budget::Budget;
-use codemode_core::cell::{Action, Cell, Ending, Event, Lost, Options, Payload, Reply, Request, Suspension};
+use codemode_core::cell::{
+    Action, CancelReason, Cell, Ending, Event, Lost, Options, Payload, Reply, Request, Suspension,
+};
 use codemode_core::ids::{RequestId, RunId};
 use codemode_core::input::ExecInput;
 use codemode_core::limits;
 use codemode_core::outcome::{Failure, Kind, Outcome, Status};
 use codemode_core::output::{Ledger, Overflow};
 use serde_json::value::RawValue;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tracing::Span;
 
 use crate::alarms::AlarmId;
 use crate::answer::{Answer, answer};
@@ -28,13 +31,14 @@ use crate::bridge::Stop;
 use crate::catalog::Entry;
 use crate::contract::Breach;
 use crate::dispatch::{self, Running};
-use crate::engine::{Shared, Slot};
+use crate::engine::{ParkedBytes, Shared, Slot};
 use crate::instance::{Instance, TurnContext, TurnResult, far_future, no_room_for_tools, refused, stopped};
 use crate::results::Retained;
 use crate::session::{CellEvent, Current, Inner as Session, ScriptLimits};
 use crate::snapshot::kept::Kept;
 use crate::snapshot::{CatalogImage, StartImage};
 use crate::source::GuestSource;
+use crate::turnstile::Lineage;
 use crate::watch::Watch;
 
 /// Reaches a cell from outside.
@@ -47,25 +51,55 @@ pub(crate) struct Reins {
     pub call: AtomicU64,
     /// Whether a request that reaches outside was dispatched; kept here for a cell that is lost to a panic.
     pub bridge_dispatch_started: AtomicBool,
+    /// Why it was cancelled.
+    reason: OnceLock<CancelReason>,
     /// A value that was kept because it exceeded its budget.
     retained: Mutex<Option<Retained>>,
+    /// Its id while it is parked.
+    parked_as: Mutex<Option<RunId>>,
 }
 
 impl Reins {
-    /// Cancels the cell, whatever it is doing.
-    pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::SeqCst);
-        // A cell that has ended doesn't listen any more.
-        let _ = self.events.send(Event::Cancelled);
+    fn new(events: UnboundedSender<Event>) -> Arc<Self> {
+        Arc::new(Self {
+            cancelled: Arc::default(),
+            events,
+            call: AtomicU64::new(0),
+            bridge_dispatch_started: AtomicBool::new(false),
+            reason: OnceLock::new(),
+            retained: Mutex::default(),
+            parked_as: Mutex::default(),
+        })
     }
 
-    fn retained(&self) -> MutexGuard<'_, Option<Retained>> {
-        self.retained.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Cancels the cell, whatever it is doing.
+    pub fn cancel(&self, reason: CancelReason) {
+        // The first one counts.
+        let _ = self.reason.set(reason);
+        self.cancelled.store(true, Ordering::SeqCst);
+        // A cell that has ended doesn't listen any more.
+        let _ = self.events.send(Event::Cancelled(reason));
+    }
+
+    /// How the cell ends, when it was cancelled.
+    pub fn cancellation(&self) -> Option<Lost> {
+        let is_cancelled = self.cancelled.load(Ordering::SeqCst);
+        is_cancelled.then(|| self.reason.get().copied().unwrap_or(CancelReason::Caller).lost())
+    }
+
+    /// Has a parked cell take its events, so that what it holds is counted.
+    pub fn absorb_if_parked(&self, engine: &Shared) {
+        let run_id = lock(&self.parked_as).clone();
+        if let Some(run_id) = run_id
+            && let Some(cell) = engine.parked().peek(&run_id)
+        {
+            cell.absorb();
+        }
     }
 
     /// Nobody learned the id of the value that was kept.
     pub fn release_retained(&self) {
-        let retained = self.retained().take();
+        let retained = lock(&self.retained).take();
         if let Some(retained) = retained {
             retained.release();
         }
@@ -82,8 +116,10 @@ pub(crate) struct Drive {
     ledger: Option<Box<Ledger>>,
     source: Source,
     instance: Option<Instance>,
+    /// A place in the pool of instances that was waited for.
+    permit: Option<OwnedSemaphorePermit>,
     /// The state of a cell without an instance, once it has run.
-    snapshot: Option<Kept>,
+    snapshot: Option<(Kept, ParkedBytes)>,
     events: UnboundedReceiver<Event>,
     pub reins: Arc<Reins>,
     running: BTreeMap<RequestId, Running>,
@@ -96,6 +132,12 @@ pub(crate) struct Drive {
     packing: Option<AlarmId>,
     /// Whether data from outside came in: what the model reads of the cell is wrapped from then on.
     is_untrusted: bool,
+    /// The budget of a `wait` that was admitted and hasn't begun.
+    waited: Option<Budget>,
+    /// The calls of tools that it runs inside of.
+    lineage: Lineage,
+    /// Of the running call.
+    span: Span,
 }
 
 /// A cell's source: text first, checked on a worker, gone once it has started.
@@ -141,15 +183,10 @@ impl Drive {
             ledger: Some(Box::new(Ledger::new(session.limits.max_output_bytes()))),
             source: Source::Submitted(input),
             instance: None,
+            permit: None,
             snapshot: None,
             events,
-            reins: Arc::new(Reins {
-                cancelled: Arc::default(),
-                events: sender,
-                call: AtomicU64::new(0),
-                bridge_dispatch_started: AtomicBool::new(false),
-                retained: Mutex::default(),
-            }),
+            reins: Reins::new(sender),
             running: BTreeMap::new(),
             todo: VecDeque::new(),
             slot: None,
@@ -157,21 +194,69 @@ impl Drive {
             expiry: None,
             packing: None,
             is_untrusted: false,
+            waited: None,
+            lineage: Lineage::current(),
+            span: Span::none(),
             current,
             engine,
             session,
         })
     }
 
-    /// A `wait` call on this parked cell was admitted.
+    /// A `wait` call on this parked cell was admitted: its budget counts from now on.
     pub fn wait(&mut self) {
+        self.waited = Some(budget(&self.session, &self.engine));
+        self.lineage.and(Lineage::current());
+    }
+
+    fn begin_wait(&mut self, budget: Budget) {
+        *lock(&self.reins.parked_as) = None;
         self.cancel_expiry();
         // What settled while it was parked came first.
+        self.take_events();
+        self.feed(Event::Waited(budget));
+    }
+
+    fn take_events(&mut self) {
         while let Ok(event) = self.events.try_recv() {
             self.feed(event);
         }
-        let budget = budget(&self.session, &self.engine);
-        self.feed(Event::Waited(budget));
+    }
+
+    /// Takes what came while it is parked. Calls that waited for a place in flight may begin.
+    fn absorb(&mut self) {
+        self.take_events();
+        for action in std::mem::take(&mut self.todo) {
+            match action {
+                // Somebody holds the lock of all parked cells meanwhile: nothing that takes time.
+                Action::Dispatch(request)
+                    if matches!(request.payload, Payload::Tool { .. } | Payload::Timer { .. }) =>
+                {
+                    self.dispatch(request);
+                }
+                Action::Cancel(id) => self.stop(id),
+                // For the next `wait`.
+                action => self.todo.push_back(action),
+            }
+        }
+    }
+
+    /// The `wait` that was admitted couldn't begin: the cell is parked as it was.
+    pub fn park_again(mut self: Box<Self>) {
+        self.waited = None;
+        if let Some(run_id) = self.run_id.clone() {
+            self.put_away(&run_id);
+        }
+    }
+
+    /// Whether a `wait` was admitted that hasn't begun.
+    pub fn is_about_to_resume(&self) -> bool {
+        self.waited.is_some()
+    }
+
+    /// Begins a call with its span.
+    pub fn enter(&mut self, span: Span) {
+        self.span = span;
     }
 
     fn cancel_expiry(&mut self) {
@@ -218,6 +303,9 @@ impl Drive {
                 }
             }
         }
+        if let Some(budget) = self.waited.take() {
+            self.begin_wait(budget);
+        }
         loop {
             while let Some(action) = self.todo.pop_front() {
                 match self.perform(action) {
@@ -254,6 +342,7 @@ impl Drive {
         match action {
             // Closed while it waited for an instance.
             Action::Start | Action::Settle if self.cell.is_closed() => {}
+            Action::Settle if self.cell.is_too_late(self.instance.is_some(), self.engine.now()) => self.miss_turn(),
             Action::Start | Action::Settle if self.instance.is_none() => return self.with_instance(action),
             Action::Start => self.start(),
             Action::Settle => self.settle(None),
@@ -265,11 +354,7 @@ impl Drive {
                 Err(full) => self.feed(Event::SlotRefused(full)),
             },
             Action::Dispatch(request) => self.dispatch(request),
-            Action::Cancel(id) => {
-                if let Some(running) = self.running.remove(&id) {
-                    running.stop(&self.engine.alarms);
-                }
-            }
+            Action::Cancel(id) => self.stop(id),
             Action::Release => self.instance = None,
             Action::Park => self.park(),
             Action::PauseBudget => self.session.observe(&CellEvent::BudgetPaused),
@@ -280,13 +365,25 @@ impl Drive {
         Flow::Next
     }
 
+    fn stop(&mut self, id: RequestId) {
+        if let Some(running) = self.running.remove(&id) {
+            running.stop(&self.engine.alarms);
+        }
+    }
+
+    fn miss_turn(&mut self) {
+        let has_instance = self.instance.is_some();
+        self.feed(Event::TurnMissed { has_instance });
+    }
+
     /// Gets an instance, restored when the cell has run before, and performs `action` in it.
     fn with_instance(&mut self, action: Action) -> Flow {
-        let Ok(permit) = self.engine.instances.clone().try_acquire_owned() else {
-            return Flow::NeedsInstance(action);
-        };
+        let free = || self.engine.instances.clone().try_acquire_owned().ok();
+        let Some(permit) = self.permit.take().or_else(free) else { return Flow::NeedsInstance(action) };
         let ready = self.fresh_instance(permit);
         match (ready, action) {
+            // It has its state, so that a later call may have more luck.
+            (Err(lost), _) if lost.kind == Kind::Unavailable && self.snapshot.is_some() => self.miss_turn(),
             (Err(lost), _) => self.feed(Event::TurnLost(lost)),
             (Ok(instance), Action::Settle) => {
                 self.instance = Some(instance);
@@ -305,7 +402,7 @@ impl Drive {
         let began = Instant::now();
         let (limits, catalog) = (&self.session.limits, &self.current.catalog);
         let mut instance = Instance::fresh(&self.engine, limits, &self.reins.cancelled, catalog, permit)?;
-        if let Some(snapshot) = self.snapshot.take() {
+        if let Some((snapshot, _charged)) = self.snapshot.take() {
             let (bytes, start) = (snapshot.raw_bytes() as u64, self.start_image());
             let raw = snapshot.into_raw(start).ok_or_else(|| Lost {
                 kind: Kind::RestoreFailed,
@@ -328,11 +425,6 @@ impl Drive {
         Ok(instance)
     }
 
-    /// Bytes that its snapshot takes.
-    pub fn snapshot_bytes(&self) -> u64 {
-        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes() as u64)
-    }
-
     /// What the cell started with.
     fn start_image(&self) -> StartImage<'_> {
         let base = &self.engine.base;
@@ -352,9 +444,7 @@ impl Drive {
     }
 
     fn settle(&mut self, seed: Option<Seed>) {
-        while let Ok(event) = self.events.try_recv() {
-            self.feed(event);
-        }
+        self.take_events();
         // One of these events may have closed the cell.
         if self.cell.is_closed() {
             return;
@@ -382,16 +472,16 @@ impl Drive {
                 }
                 self.feed(Event::TurnEnded(report));
             }
-            Err(lost) => self.feed(Event::TurnLost(lost)),
+            Err(lost) => {
+                let cancellation = self.reins.cancellation().filter(|_| lost.kind == Kind::Aborted);
+                self.feed(Event::TurnLost(cancellation.unwrap_or(lost)));
+            }
         }
     }
 
     /// Checking what a turn asked for counts as part of it.
     fn overrun(&self, deadline: Instant) -> Option<Lost> {
-        if self.reins.cancelled.load(Ordering::Relaxed) {
-            return Some(cancelled());
-        }
-        (Instant::now() >= deadline).then(|| stopped(Stop::Timeout))
+        self.reins.cancellation().or_else(|| (Instant::now() >= deadline).then(|| stopped(Stop::Timeout)))
     }
 
     /// Checks a call's input against the contract of its tool.
@@ -416,9 +506,15 @@ impl Drive {
                 self.current.counters.calls.fetch_add(1, Ordering::Relaxed);
                 self.reins.bridge_dispatch_started.store(true, Ordering::Relaxed);
                 self.is_untrusted |= self.current.catalog.0.entry(index).is_some_and(Entry::is_network);
-                let running = dispatch::tool(&self.session, &self.current.catalog, id, index, arguments, events);
-                debug_assert!(running.is_some(), "the import checks that the tool exists");
-                running
+                let caller = dispatch::Caller {
+                    session: &self.session,
+                    catalog: &self.current.catalog,
+                    reins: &self.reins,
+                    lineage: &self.lineage,
+                    span: &self.span,
+                    deadline: self.deadline(),
+                };
+                dispatch::tool(&caller, id, index, arguments)
             }
             Payload::Timer { delay_ms } => {
                 let at = Instant::now() + Duration::from_millis(delay_ms);
@@ -454,7 +550,11 @@ impl Drive {
             Ok(None) => self.feed(Event::ParkRefused { bytes_max }),
             Ok(Some(snapshot)) => {
                 let bytes = snapshot.len() as u64;
-                self.snapshot = Some(Kept::Raw(snapshot.into()));
+                let Some(charged) = self.engine.charge_parked(bytes) else {
+                    drop(instance);
+                    return self.feed(Event::TurnLost(no_room_for_snapshot()));
+                };
+                self.snapshot = Some((Kept::Raw(snapshot.into()), charged));
                 self.session.observe(&CellEvent::Parked { bytes, took: began.elapsed() });
                 self.feed(Event::Parked);
             }
@@ -463,34 +563,44 @@ impl Drive {
     }
 
     fn suspend(mut self: Box<Self>, suspension: Suspension) -> Step {
-        if self.reins.cancelled.load(Ordering::SeqCst) {
-            return self.finish(Ending::Failed(cancelled()));
+        if let Some(lost) = self.reins.cancellation() {
+            return self.finish(Ending::Failed(lost));
         }
         let Suspension { reason, pending, yield_reason } = suspension;
         let run_id = self.run_id.get_or_insert_with(|| RunId::new(uuid::Uuid::new_v4())).clone();
         let output = self.ledger().wait();
         let status = Status::Waiting { run_id: run_id.clone(), reason, pending, yield_reason };
         let outcome = self.outcome(status, output);
+        self.put_away(&run_id);
+        Step::Returned(outcome, None)
+    }
+
+    /// Parks the cell until the next `wait`.
+    fn put_away(mut self: Box<Self>, run_id: &RunId) {
+        self.span = Span::none();
         let since = Instant::now();
         let expires_at = since + Duration::from_secs(self.session.limits.snapshot_ttl_seconds());
         let weak = Arc::downgrade(&self.engine);
+        self.cancel_expiry();
         self.expiry = Some(self.engine.alarms.set(expires_at, move || {
             if let Some(engine) = weak.upgrade() {
                 engine.sweep();
             }
         }));
-        self.packing = Some(self.pack_later(&run_id, since));
+        self.packing = Some(self.pack_later(run_id, since));
         let (engine, owner, reins) = (self.engine.clone(), self.session.owner.clone(), self.reins.clone());
-        engine.parked().park(&run_id, owner, self, since, expires_at);
-        // Whoever cancelled meanwhile may have looked before it was there.
-        let taken_back = if reins.cancelled.load(Ordering::SeqCst) { engine.parked().remove(&run_id) } else { None };
-        match taken_back {
-            Some(cell) => cell.finish(Ending::Failed(cancelled())),
-            None => Step::Returned(outcome, None),
-        }
+        *lock(&reins.parked_as) = Some(run_id.clone());
+        engine.parked().park(run_id, (*owner).clone(), self, since, expires_at);
+        // What came before it was there.
+        reins.absorb_if_parked(&engine);
     }
 
-    pub fn finish(mut self: Box<Self>, ending: Ending) -> Step {
+    fn finish(mut self: Box<Self>, ending: Ending) -> Step {
+        Step::Returned(self.end(ending), Some(self))
+    }
+
+    /// Gives back what the cell holds, and makes its outcome.
+    pub fn end(&mut self, ending: Ending) -> Outcome {
         let outcome = match ending {
             Ending::Completed(value) => self.complete(value),
             Ending::Failed(lost) => {
@@ -505,7 +615,7 @@ impl Drive {
         if let Some(run_id) = self.run_id.take() {
             self.engine.parked().close(&run_id);
         }
-        Step::Returned(outcome, Some(self))
+        outcome
     }
 
     /// A value that exceeds its budget, or what a model reads of data from outside, is kept when somebody can ask for it,
@@ -535,7 +645,7 @@ impl Drive {
         {
             *value = reference;
         }
-        *self.reins.retained() = retained;
+        *lock(&self.reins.retained) = retained;
         outcome
     }
 
@@ -571,26 +681,30 @@ impl Drive {
         }
     }
 
-    /// Waits until a place in the pool of instances is free, which is taken on the worker, or until the budget is spent:
-    /// waiting counts.
+    /// Waits for a place in the pool of instances, or until the budget is spent: waiting counts. Places are given in the
+    /// order in which they were asked for.
     pub async fn queue_for_instance(&mut self) {
         let _queued = self.engine.enter_queue();
         let _resting = self.begin_rest();
-        let instances = self.engine.instances.clone();
-        let mut free = pin!(instances.acquire());
+        let mut free = pin!(self.engine.instances.clone().acquire_owned());
         loop {
             let next = poll_fn(|context| match free.as_mut().poll(context) {
-                Poll::Ready(_) => Poll::Ready(None),
-                Poll::Pending => self.events.poll_recv(context),
+                Poll::Ready(permit) => Poll::Ready(Err(permit)),
+                Poll::Pending => self.events.poll_recv(context).map(Ok),
             });
             match next.await {
-                None => return,
-                Some(Event::BudgetSpent) if self.cell.budget().is_spent(self.engine.now()) => {
+                // The pool is never closed, and a cell without a permit asks again.
+                Err(permit) => {
+                    self.permit = permit.ok();
+                    return;
+                }
+                Ok(Some(Event::BudgetSpent)) if self.cell.budget().is_spent(self.engine.now()) => {
                     // What waits for the instance is the first thing to do.
                     self.todo.pop_front();
-                    return self.feed(Event::NoInstance);
+                    return self.miss_turn();
                 }
-                Some(event) => self.feed(event),
+                Ok(Some(event)) => self.feed(event),
+                Ok(None) => return,
             }
             if self.cell.is_closed() {
                 return;
@@ -628,6 +742,10 @@ impl Drop for Resting {
 
 impl Drop for Drive {
     fn drop(&mut self) {
+        if self.cell.budget().is_paused() {
+            // Its owner may be paused as well.
+            self.session.observe(&CellEvent::BudgetResumed);
+        }
         self.stop_all();
         self.cancel_expiry();
         if let Some(run_id) = &self.run_id {
@@ -643,20 +761,29 @@ impl Drop for Drive {
 
 /// Packs the snapshot of a cell that is still parked. The work is done outside of the lock.
 fn pack(engine: &Arc<Shared>, run_id: &RunId) {
-    let found =
-        engine.parked().peek(run_id).and_then(|cell| Some((cell.snapshot.clone()?, cell.current.catalog.clone())));
+    let found = engine.parked().peek(run_id).and_then(|cell| {
+        let (snapshot, _) = cell.snapshot.as_ref()?;
+        Some((snapshot.clone(), cell.current.catalog.clone()))
+    });
     let Some((raw, catalog)) = found else { return };
     let start = engine.base.with(catalog.0.image_over(&engine.base));
     let Some(packed) = raw.packed(start) else { return };
     if let Some(cell) = engine.parked().peek(run_id)
-        && cell.snapshot.as_ref().is_some_and(|snapshot| snapshot.is(&raw))
+        && let Some((snapshot, charged)) = &mut cell.snapshot
+        && snapshot.is(&raw)
     {
-        cell.snapshot = Some(packed);
+        charged.shrink(packed.bytes() as u64);
+        *snapshot = packed;
     }
 }
 
-fn cancelled() -> Lost {
-    Lost { kind: Kind::Aborted, error: String::from("the execution was cancelled") }
+fn no_room_for_snapshot() -> Lost {
+    let error = "the cell has to be parked, and parked cells take as much memory as they may; try again later";
+    Lost { kind: Kind::Overloaded, error: error.to_owned() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn settle_later(events: &UnboundedSender<Event>, id: RequestId, reply: Reply) {

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use codemode_core::budget;
 use codemode_core::cell::Event;
 use codemode_core::envelope::{DIGEST_BYTES, Digest};
-use codemode_core::limits::{self, Limits};
+use codemode_core::limits::{self, LimitError, Limits};
 use codemode_core::slots::{Slots, SlotsFull};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc::UnboundedSender};
@@ -44,17 +44,8 @@ pub enum EngineError {
     #[error("a thread couldn't be started: {0}")]
     Thread(#[from] std::io::Error),
     /// A number of the configuration is out of range.
-    #[error("{name} is {value}; it must be from {min} to {max}")]
-    OutOfRange {
-        /// Which one.
-        name: &'static str,
-        /// What was given.
-        value: u64,
-        /// The smallest allowed.
-        min: u64,
-        /// The largest allowed.
-        max: u64,
-    },
+    #[error(transparent)]
+    Limit(#[from] LimitError),
 }
 
 /// How to make an engine.
@@ -62,24 +53,74 @@ pub enum EngineError {
 /// ```
 /// use codemode::EngineConfig;
 /// let config = EngineConfig { workers: 2, ..EngineConfig::default() };
-/// assert_eq!(config.slots, 64);
+/// assert_eq!(config.slots.capacity(), 64);
 /// ```
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
     /// Threads that run guest code. Default: one for each core.
     pub workers: usize,
-    /// Cells that may be parked, or about to be, at once. Default: 64.
-    pub slots: u64,
+    /// Where parked cells, and those that may be, take their slots from. Default: the pool of the process.
+    pub slots: SlotPool,
     /// Instances that may be live at once, parked cells not counted. Default: 128. More cells than that take turns.
     pub instances: u32,
+    /// Bytes that the snapshots of all parked cells may take together. Default: 1 GiB.
+    pub parked_bytes: u64,
+}
+
+/// Slots for cells that are parked or may be: 64 for the process, unless an engine brings its own pool (contract 2.10).
+/// Cloning it shares it.
+///
+/// ```
+/// use codemode::{EngineConfig, SlotPool};
+/// let pool = SlotPool::new(1_000)?;
+/// let config = EngineConfig { slots: pool.clone(), ..EngineConfig::default() };
+/// assert_eq!((pool.capacity(), pool.taken()), (1_000, 0));
+/// assert!(SlotPool::new(0).is_err());
+/// # Ok::<(), codemode::LimitError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SlotPool(Arc<Mutex<Slots>>);
+
+impl SlotPool {
+    /// A pool of this many slots.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::OutOfRange`] unless it is from 1 to 100,000.
+    pub fn new(slots: u64) -> Result<Self, LimitError> {
+        limits::check(&limits::SLOTS, slots)?;
+        Ok(Self(Arc::new(Mutex::new(Slots::new(slots)))))
+    }
+
+    /// The pool that all engines of this process share unless they are told otherwise.
+    pub fn of_process() -> Self {
+        static POOL: OnceLock<SlotPool> = OnceLock::new();
+        let new = || Self(Arc::new(Mutex::new(Slots::new(limits::fixed(&limits::SLOTS)))));
+        POOL.get_or_init(new).clone()
+    }
+
+    /// How many slots there are.
+    pub fn capacity(&self) -> u64 {
+        self.lock().capacity()
+    }
+
+    /// How many are taken.
+    pub fn taken(&self) -> u64 {
+        self.lock().taken()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             workers: std::thread::available_parallelism().map_or(1, usize::from),
-            slots: limits::fixed(&limits::SLOTS),
-            instances: 128,
+            slots: SlotPool::of_process(),
+            instances: u32::try_from(limits::fixed(&limits::INSTANCES)).unwrap_or(u32::MAX),
+            parked_bytes: limits::fixed(&limits::PARKED_BYTES),
         }
     }
 }
@@ -117,7 +158,9 @@ pub(crate) struct Shared {
     pub starter: Starter,
     /// Places for live instances.
     pub instances: Arc<Semaphore>,
-    slots: Mutex<Slots>,
+    slots: SlotPool,
+    parked_bytes: Arc<AtomicU64>,
+    parked_bytes_max: u64,
     parked: Mutex<ParkedStore<Box<Drive>>>,
     /// Cells that hold an instance and wait, longest first.
     idle: Mutex<BTreeMap<u64, UnboundedSender<Event>>>,
@@ -135,7 +178,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// - [`EngineError::OutOfRange`] when a number of `config` isn't allowed.
+    /// - [`EngineError::Limit`] when a number of `config` isn't allowed.
     /// - [`EngineError::Wasmtime`] when wasmtime refuses the component, for instance on a machine without the memory
     ///   features that it was compiled for.
     /// - [`EngineError::Thread`] when the system gives no thread.
@@ -166,9 +209,9 @@ impl Engine {
         digest: Digest,
         load: impl FnOnce(&wasmtime::Engine) -> wasmtime::Result<Component>,
     ) -> Result<Self, EngineError> {
-        check("workers", config.workers as u64, 1, 1_024)?;
-        check("slots", config.slots, limits::SLOTS.min, limits::SLOTS.max)?;
-        check("instances", config.instances.into(), 1, 10_000)?;
+        limits::check(&limits::WORKERS, config.workers as u64)?;
+        limits::check(&limits::INSTANCES, config.instances.into())?;
+        limits::check(&limits::PARKED_BYTES, config.parked_bytes)?;
         let (wasmtime, pool) = wasmtime_engine(&config)?;
         let component = load(&wasmtime).map_err(refused("the component"))?;
         let mut linker = Linker::new(&wasmtime);
@@ -182,7 +225,9 @@ impl Engine {
             starter: Starter::start()?,
             workers: Workers::start(config.workers)?,
             instances: Arc::new(Semaphore::new(config.instances as usize)),
-            slots: Mutex::new(Slots::new(config.slots)),
+            slots: config.slots,
+            parked_bytes: Arc::default(),
+            parked_bytes_max: config.parked_bytes,
             parked: Mutex::default(),
             idle: Mutex::default(),
             next_idle: AtomicU64::new(0),
@@ -207,11 +252,11 @@ impl Engine {
     pub fn statistics(&self) -> Statistics {
         Statistics {
             instantiations: self.0.instantiations.load(Relaxed),
-            slots_taken: self.0.slots().taken(),
+            slots_taken: self.0.slots.taken(),
             workers: self.0.workers.count() as u64,
             pool: self.0.pool,
             base_image_bytes: self.0.base.bytes.len() as u64,
-            parked_bytes: self.0.parked().cells().map(|cell| cell.snapshot_bytes()).sum(),
+            parked_bytes: self.0.parked_bytes.load(SeqCst),
         }
     }
 }
@@ -263,10 +308,6 @@ impl Shared {
         self.instantiations.fetch_add(1, Relaxed);
     }
 
-    fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The parked cells. Whatever is taken out is dropped by the caller, outside of the lock.
     pub fn parked(&self) -> MutexGuard<'_, ParkedStore<Box<Drive>>> {
         self.parked.lock().unwrap_or_else(PoisonError::into_inner)
@@ -274,14 +315,22 @@ impl Shared {
 
     /// Takes a slot, after dropping what has expired.
     pub fn take_slot(self: &Arc<Self>) -> Result<Slot, SlotsFull> {
-        let taken = self.slots().take();
+        let taken = self.slots.lock().take();
         if let Err(full) = taken {
             if !self.sweep() {
                 return Err(full);
             }
-            self.slots().take()?;
+            self.slots.lock().take()?;
         }
-        Ok(Slot(self.clone()))
+        Ok(Slot(self.slots.clone()))
+    }
+
+    /// Charges the bytes of a snapshot that is to be kept. `None` when all snapshots together would be too large.
+    pub fn charge_parked(&self, bytes: u64) -> Option<ParkedBytes> {
+        let charged = self
+            .parked_bytes
+            .fetch_update(SeqCst, SeqCst, |sum| sum.checked_add(bytes).filter(|sum| *sum <= self.parked_bytes_max));
+        charged.ok().map(|_| ParkedBytes { sum: self.parked_bytes.clone(), bytes })
     }
 
     /// Drops parked cells that have expired. Whether there were any.
@@ -343,16 +392,33 @@ impl Drop for Queued {
 }
 
 /// One slot, given back when dropped.
-pub(crate) struct Slot(Arc<Shared>);
+pub(crate) struct Slot(SlotPool);
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.slots().give_back();
+        self.0.lock().give_back();
     }
 }
 
-fn check(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), EngineError> {
-    if (min..=max).contains(&value) { Ok(()) } else { Err(EngineError::OutOfRange { name, value, min, max }) }
+/// Bytes of a snapshot that is kept, given back when dropped.
+pub(crate) struct ParkedBytes {
+    sum: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl ParkedBytes {
+    /// The snapshot takes fewer bytes now.
+    pub fn shrink(&mut self, bytes: u64) {
+        let fewer = self.bytes.saturating_sub(bytes);
+        self.bytes -= fewer;
+        self.sum.fetch_sub(fewer, SeqCst);
+    }
+}
+
+impl Drop for ParkedBytes {
+    fn drop(&mut self) {
+        self.sum.fetch_sub(self.bytes, SeqCst);
+    }
 }
 
 fn refused(what: &'static str) -> impl Fn(wasmtime::Error) -> EngineError {

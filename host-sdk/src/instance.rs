@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use codemode_core::cell::{Lost, Reply, Turn, TurnReport};
+use codemode_core::cell::{CancelReason, Lost, Reply, Turn, TurnReport};
 use codemode_core::envelope::Refused;
 use codemode_core::ids::RequestId;
 use codemode_core::json;
@@ -246,7 +246,10 @@ impl Instance {
         self.store.data_mut().deadline = far_future();
         self.arm(0);
         let engine = self.engine.clone();
-        self.call::<(u32,), ()>(&engine.exports.restore, (memory_bytes,)).map_err(|lost| failed(&lost.error))?;
+        self.call::<(u32,), ()>(&engine.exports.restore, (memory_bytes,)).map_err(|lost| {
+            // Restoring has no deadline: only whoever cancelled can have stopped it.
+            if self.store.data().stop.is_some() { lost } else { failed(&lost.error) }
+        })?;
         match std::mem::replace(&mut self.store.data_mut().stage, Stage::Live) {
             Stage::Restoring(cursor) if cursor.is_done() => Ok(()),
             Stage::Restoring(_) | Stage::Fresh | Stage::Live => Err(failed("the guest didn't take all of it")),
@@ -311,7 +314,7 @@ fn checked_text(text: Vec<u8>) -> Result<String, Lost> {
 pub(crate) fn stopped(stop: Stop) -> Lost {
     match stop {
         Stop::Timeout => Lost { kind: Kind::Timeout, error: String::from("the cell computed past its time budget") },
-        Stop::Aborted => Lost { kind: Kind::Aborted, error: String::from("the execution was cancelled") },
+        Stop::Aborted => CancelReason::Caller.lost(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use codemode_core::cell::Lost;
+use codemode_core::cell::{CancelReason, Lost};
 use codemode_core::ids::Owner;
 use codemode_core::input::{self, ExecInput, Language, Refusal};
 use codemode_core::limits::{self, LimitError, Limits};
@@ -18,13 +19,16 @@ use codemode_core::output::Ledger;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::runtime::Handle;
+use tracing::Span;
+use tracing::field::Empty;
 
-use crate::catalog::Catalog;
 use crate::call;
+use crate::catalog::Catalog;
 use crate::drive::{Drive, Reins};
 use crate::engine::Shared;
 use crate::results::SharedResults;
 use crate::tool::Tool;
+use crate::turnstile::Turnstile;
 
 /// The embedder used the API in a way that can't work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -246,17 +250,16 @@ impl SessionBuilder {
         Ok(Session(Arc::new(Inner {
             number: self.engine.next_session(),
             engine: self.engine,
-            owner: self.owner,
-            has_sequential: AtomicBool::new(catalog.0.has_sequential),
+            owner: Arc::new(self.owner),
             current: RwLock::new(Current::new(catalog, &self.limits)),
             limits: self.limits,
-            turnstile: Arc::default(),
+            turnstile: Turnstile::default(),
             runtime,
             observer: self.observer,
             before_exec: self.before_exec,
             park_at_every_suspension: self.park_at_every_suspension,
             is_closed: AtomicBool::new(false),
-            cells: Mutex::default(),
+            calls: Mutex::default(),
         })))
     }
 }
@@ -339,18 +342,16 @@ pub(crate) struct Inner {
     /// Tells sessions apart where workers are shared fairly between them.
     pub number: u64,
     pub limits: Limits,
-    pub owner: Owner,
+    pub owner: Arc<Owner>,
     pub runtime: Handle,
-    /// A sequential tool holds it alone, any other shares it.
-    pub turnstile: Arc<tokio::sync::RwLock<()>>,
-    /// Whether it ever had a sequential tool: its cells of every catalog go through the turnstile then.
-    pub has_sequential: AtomicBool,
+    pub turnstile: Turnstile,
     current: RwLock<Current>,
     pub park_at_every_suspension: bool,
     observer: Option<Observer>,
     before_exec: Option<BeforeExec>,
     is_closed: AtomicBool,
-    cells: Mutex<Vec<Weak<Reins>>>,
+    /// Calls that run, or did.
+    calls: Mutex<Vec<CancelHandle>>,
 }
 
 /// A running `exec` or `wait` call: a future of its outcome. Dropping it cancels the cell.
@@ -362,17 +363,28 @@ pub struct Execution {
 
 /// Cancels a call from elsewhere; the call then returns `aborted`.
 #[derive(Clone)]
-pub struct CancelHandle(Option<(Arc<Reins>, u64)>);
+pub struct CancelHandle {
+    /// Gone when the cell is.
+    reins: Weak<Reins>,
+    call: u64,
+}
 
 impl CancelHandle {
     /// Cancels the call. One that has returned isn't affected, and neither is its cell if that waits: the next call on it
     /// has a handle of its own.
     pub fn cancel(&self) {
-        if let Some((reins, call)) = &self.0
-            && reins.call.load(SeqCst) == *call
-        {
-            reins.cancel();
+        self.cancel_for(CancelReason::Caller);
+    }
+
+    fn cancel_for(&self, reason: CancelReason) {
+        if let Some(reins) = self.running() {
+            reins.cancel(reason);
         }
+    }
+
+    /// The cell, while this call on it runs.
+    fn running(&self) -> Option<Arc<Reins>> {
+        self.reins.upgrade().filter(|reins| reins.call.load(SeqCst) == self.call)
     }
 }
 
@@ -382,14 +394,9 @@ impl Execution {
         self.handle.clone()
     }
 
-    fn driven(cell: Box<Drive>) -> Self {
-        let call = cell.reins.call.fetch_add(1, SeqCst) + 1;
-        let handle = CancelHandle(Some((cell.reins.clone(), call)));
-        Self { handle, outcome: Box::pin(call::run(cell)) }
-    }
-
     fn ready(outcome: Outcome) -> Self {
-        Self { handle: CancelHandle(None), outcome: Box::pin(std::future::ready(outcome)) }
+        let handle = CancelHandle { reins: Weak::new(), call: 0 };
+        Self { handle, outcome: Box::pin(std::future::ready(outcome)) }
     }
 }
 
@@ -419,20 +426,24 @@ impl Session {
 
     fn run(&self, input: ExecInput, script: Option<ScriptLimits>) -> Execution {
         if self.0.is_closed.load(SeqCst) {
-            return Execution::ready(self.0.failed(closed(), false));
+            return Execution::ready(self.0.closed());
         }
-        let cell = {
-            // Whoever gives the session another catalog sees this cell, or this cell sees that catalog.
-            let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
-            let cell = Drive::new(self.0.clone(), current.clone(), input, script);
-            self.0.remember(&cell.reins);
-            cell
-        };
-        if self.0.is_closed.load(SeqCst) {
-            // Closed meanwhile: whoever closed it may have looked before the cell was there.
-            cell.reins.cancel();
+        if let Err(refusal) = input.check() {
+            return Execution::ready(self.0.refused(refusal));
         }
-        Execution::driven(cell)
+        let span = tracing::info_span!(
+            target: "codemode",
+            "exec",
+            session = self.0.number,
+            language = input.language.as_str(),
+            status = Empty,
+            kind = Empty,
+            run = Empty
+        );
+        // Whoever gives the session another catalog sees this call, or its cell sees that catalog.
+        let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
+        let cell = Drive::new(self.0.clone(), current.clone(), input, script);
+        self.0.begin(cell, span)
     }
 
     /// Runs a cell from the arguments of a tool call. Bad ones come back as a failed result.
@@ -447,12 +458,24 @@ impl Session {
     /// stays as it is.
     pub fn wait(&self, run_id: &str) -> Execution {
         let engine = &self.0.engine;
+        if self.0.is_closed.load(SeqCst) {
+            let refusal = Refusal::new(Kind::UnknownRun, "the session is closed, and it has no waiting runs any more");
+            return Execution::ready(self.0.refused(refusal));
+        }
         engine.sweep();
         let resumed = engine.parked().resume(run_id, &self.0.owner);
         match resumed {
             Ok(mut cell) => {
                 cell.wait();
-                Execution::driven(cell)
+                let span = tracing::info_span!(
+                    target: "codemode",
+                    "wait",
+                    session = self.0.number,
+                    run = run_id,
+                    status = Empty,
+                    kind = Empty
+                );
+                self.0.begin(cell, span)
             }
             Err(refusal) => Execution::ready(self.0.refused(refusal)),
         }
@@ -495,15 +518,15 @@ impl Session {
         let mut current = self.0.current.write().unwrap_or_else(PoisonError::into_inner);
         let change =
             if catalog.only_adds_to(&current.catalog) { CatalogChange::Added } else { CatalogChange::Replaced };
-        self.0.has_sequential.fetch_or(catalog.0.has_sequential, SeqCst);
         match change {
             CatalogChange::Added => current.catalog = catalog,
             CatalogChange::Replaced => {
                 let replaced = std::mem::replace(&mut *current, Current::new(catalog, &self.0.limits));
-                let running = std::mem::take(&mut *self.0.cells());
+                let running = std::mem::take(&mut *self.0.calls());
                 drop(current);
                 replaced.results.close();
-                self.0.end(&running, |cell| Arc::ptr_eq(&cell.current.counters, &replaced.counters));
+                let is_meant = |cell: &Drive| Arc::ptr_eq(&cell.current.counters, &replaced.counters);
+                self.0.end(&running, CancelReason::ToolsReplaced, is_meant);
             }
         }
         change
@@ -517,30 +540,43 @@ impl Drop for Session {
 }
 
 impl Inner {
-    fn cells(&self) -> MutexGuard<'_, Vec<Weak<Reins>>> {
-        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
+    fn calls(&self) -> MutexGuard<'_, Vec<CancelHandle>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, reins: &Arc<Reins>) {
-        let mut cells = self.cells();
-        // Forgets cells that are gone, now and then.
-        if cells.len() == cells.capacity() {
-            cells.retain(|cell| cell.strong_count() > 0);
+    /// Begins a call on a cell.
+    fn begin(self: &Arc<Self>, mut cell: Box<Drive>, span: Span) -> Execution {
+        let call = cell.reins.call.fetch_add(1, SeqCst) + 1;
+        let handle = CancelHandle { reins: Arc::downgrade(&cell.reins), call };
+        self.remember(handle.clone());
+        if self.is_closed.load(SeqCst) {
+            // Whoever closes it may have looked before the call was there.
+            handle.cancel_for(CancelReason::SessionClosed);
         }
-        cells.push(Arc::downgrade(reins));
+        cell.enter(span.clone());
+        Execution { handle, outcome: Box::pin(call::run(cell, call, span)) }
+    }
+
+    fn remember(&self, call: CancelHandle) {
+        let mut calls = self.calls();
+        // Forgets calls that have returned, now and then.
+        if calls.len() == calls.capacity() {
+            calls.retain(|call| call.running().is_some());
+        }
+        calls.push(call);
     }
 
     fn close(self: &Arc<Self>) {
         self.is_closed.store(true, SeqCst);
-        let running = std::mem::take(&mut *self.cells());
+        let running = std::mem::take(&mut *self.calls());
         self.current().results.close();
-        self.end(&running, |_| true);
+        self.end(&running, CancelReason::SessionClosed, |_| true);
     }
 
-    /// Cancels running cells, and releases those parked ones of the session that `is_meant`.
-    fn end(self: &Arc<Self>, running: &[Weak<Reins>], is_meant: impl Fn(&Drive) -> bool) {
-        for cell in running.iter().filter_map(Weak::upgrade) {
-            cell.cancel();
+    /// Cancels running calls, and releases those parked cells of the session that `is_meant`.
+    fn end(self: &Arc<Self>, running: &[CancelHandle], reason: CancelReason, is_meant: impl Fn(&Drive) -> bool) {
+        for call in running {
+            call.cancel_for(reason);
         }
         let parked = self.engine.parked().take_all(|cell| Arc::ptr_eq(&cell.session, self) && is_meant(cell));
         drop(parked);
@@ -561,10 +597,10 @@ impl Inner {
         }
     }
 
-    /// Tells the observer.
+    /// Tells the observer. One that panics is reported by the panic hook, and nothing else happens.
     pub fn observe(&self, event: &CellEvent) {
         if let Some(observer) = &self.observer {
-            observer(event);
+            drop(catch_unwind(AssertUnwindSafe(|| observer(event))));
         }
     }
 
@@ -577,6 +613,10 @@ impl Inner {
     /// What a cell that begins now runs with.
     pub fn current(&self) -> Current {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn closed(&self) -> Outcome {
+        self.failed(CancelReason::SessionClosed.lost(), false)
     }
 
     fn refused(&self, refusal: Refusal) -> Outcome {
@@ -595,8 +635,4 @@ impl Inner {
             output,
         }
     }
-}
-
-fn closed() -> Lost {
-    Lost { kind: Kind::Aborted, error: String::from("the session is closed") }
 }

@@ -2,8 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
 
 use codemode_core::cell::Event;
+use codemode_core::ids::Owner;
 pub use codemode_core::mcp::Operation;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,6 +14,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 /// Where a tool comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,14 +87,21 @@ pub struct Definition {
     pub network: bool,
     /// Whether repeating a call has no effect beyond the first. Default: no.
     pub replay_safe: bool,
-    /// Whether it must run alone among the tools of its session. Default: no.
-    pub sequential: bool,
+    /// Whether it must run alone among the tools of its session: it waits for calls that came before it, and holds up those
+    /// that come after it. Default: tools of MCP servers must, others need not. Say `Some(false)` for those of a server that
+    /// declares support of parallel calls.
+    pub sequential: Option<bool>,
 }
 
 impl Definition {
     /// A tool with this name and description, and defaults for the rest.
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
         Self { name: name.into(), description: description.into(), ..Self::default() }
+    }
+
+    /// Whether it runs alone.
+    pub(crate) fn is_sequential(&self) -> bool {
+        self.sequential.unwrap_or(self.source == Source::Mcp)
     }
 
     /// Reads a definition in the shape of MCP's `tools/list`: `name`, `title`, `description`, `inputSchema` and
@@ -142,8 +153,15 @@ impl ToolError {
 pub struct Call {
     /// The id of the request, unique within the cell: `bridge:callValue:3`.
     pub request_id: String,
+    /// Who owns the session of the cell.
+    pub owner: Arc<Owner>,
+    /// When the running `exec` or `wait` returns at the latest; the call goes on then, and its answer is for the next one.
+    /// While an approval is awaited, that is far in the future.
+    pub deadline: Instant,
     /// Cancelled when nobody waits for the answer any more.
     pub cancellation: CancellationToken,
+    /// The span `tool_call` of the target `codemode`, below that of `exec` or `wait`. The tool's future runs inside of it.
+    pub span: Span,
     pub(crate) events: UnboundedSender<Event>,
 }
 

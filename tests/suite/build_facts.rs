@@ -66,6 +66,7 @@ fn the_component_imports_our_interfaces_and_two_clocks() {
             "codemode:cell/namespaces@0.1.0",
             "codemode:cell/output@0.1.0",
             "codemode:cell/restore-source@0.1.0",
+            "codemode:cell/results@0.1.0",
             "codemode:cell/timers@0.1.0",
             "codemode:cell/tools@0.1.0",
             "codemode:cell/types@0.1.0",

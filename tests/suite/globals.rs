@@ -18,7 +18,7 @@ const list = (path, object) => {
 };
 list('globalThis', globalThis);
 for (let p = Object.getPrototypeOf(globalThis), n = 1; p; p = Object.getPrototypeOf(p), n++) list(`prototype${n}`, p);
-for (const name of ['API', 'catalog', 'console', 'crypto', 'namespaces', 'performance']) {
+for (const name of ['API', 'catalog', 'console', 'crypto', 'namespaces', 'performance', 'results']) {
   list(name, globalThis[name]);
   lines.push(`${name}: frozen ${Object.isFrozen(globalThis[name])}`);
 }

@@ -13,16 +13,23 @@ mod catalog;
 mod declarations;
 mod globals;
 mod hostile;
+mod lifecycle;
 mod properties;
 mod public_api;
 mod recovery;
+mod spans;
 mod tidy;
 
-use codemode::{Engine, EngineConfig, ExecInput, Limits, Outcome, Session};
+use codemode::{Engine, EngineConfig, ExecInput, Limits, Outcome, Session, SlotPool};
 use serde_json::Value;
 
 fn engine() -> Engine {
-    Engine::new(EngineConfig::default()).unwrap()
+    Engine::new(EngineConfig { slots: slots(), ..EngineConfig::default() }).unwrap()
+}
+
+/// A pool of the test's own: other tests may run in this process.
+fn slots() -> SlotPool {
+    SlotPool::new(64).unwrap()
 }
 
 fn runtime() -> tokio::runtime::Runtime {

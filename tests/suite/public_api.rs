@@ -53,11 +53,12 @@ fn a_session_needs_a_runtime() {
 fn bad_configurations_are_refused() {
     for config in [
         EngineConfig { workers: 0, ..EngineConfig::default() },
-        EngineConfig { slots: 0, ..EngineConfig::default() },
+        EngineConfig { workers: 1_025, ..EngineConfig::default() },
         EngineConfig { instances: 0, ..EngineConfig::default() },
+        EngineConfig { parked_bytes: 1, ..EngineConfig::default() },
     ] {
         let error = Engine::new(config).err().unwrap().to_string();
-        assert!(error.contains("must be from 1 to"), "{error}");
+        assert!(error.contains("must be a whole number of"), "{error}");
     }
     let error = Engine::from_component(EngineConfig::default(), b"not wasm").err().unwrap().to_string();
     assert!(error.contains("component"), "{error}");
@@ -124,9 +125,11 @@ fn closing_a_session_releases_its_parked_cells() {
     assert_eq!(engine.statistics().slots_taken, 1);
     session.close();
     assert_eq!(engine.statistics().slots_taken, 0);
-    let after = parsed(&runtime.block_on(session.wait(waiting["runId"].as_str().unwrap())));
-    assert_eq!(after["kind"], "unknown_run");
+    let id = waiting["runId"].as_str().unwrap();
+    assert_eq!(parsed(&runtime.block_on(session.wait(id)))["kind"], "unknown_run");
     assert_eq!(exec(&runtime, &session, "return 1")["code"], "aborted");
+    let another = with_tools(&engine, &runtime);
+    assert_eq!(parsed(&runtime.block_on(another.wait(id)))["kind"], "unknown_run");
 }
 
 #[test]
@@ -224,7 +227,7 @@ fn more_cells_than_instances_take_turns() {
 }
 
 /// Waits until something that happens on other threads has happened.
-async fn wait_for(holds: impl Fn() -> bool) {
+pub async fn wait_for(holds: impl Fn() -> bool) {
     for _ in 0..10_000 {
         if holds() {
             return;

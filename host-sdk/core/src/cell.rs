@@ -329,7 +329,8 @@ impl Cell {
 
     fn queued_tool_calls(&self) -> u64 {
         let standings = self.requests.values().map(|entry| &entry.standing);
-        standings.filter(|standing| matches!(standing, Standing::Queued(request) if is_tool_call(request))).count() as u64
+        standings.filter(|standing| matches!(standing, Standing::Queued(request) if is_tool_call(request))).count()
+            as u64
     }
 
     /// Checks what the guest claims against the tables here (contract 1).

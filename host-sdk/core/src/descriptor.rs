@@ -182,7 +182,8 @@ impl Survey {
         let head = format!(r#"{{"sampled":true,"traversalLimited":{}"#, self.is_limited);
         let least = format!("{head}}}");
         let sample = self.arrays.is_empty().then(|| format!("{head},\"value\":{}}}", self.sample));
-        let sizes = (1..=self.arrays.len()).rev().flat_map(|arrays| (0..=SAMPLED_MAX).rev().map(move |items| (arrays, items)));
+        let sizes =
+            (1..=self.arrays.len()).rev().flat_map(|arrays| (0..=SAMPLED_MAX).rev().map(move |items| (arrays, items)));
         let telling = sizes.flat_map(move |(arrays, items)| {
             let shown: Vec<String> = self.arrays.iter().take(arrays).map(|array| array.preview(items)).collect();
             let arrays = format!(",\"arrays\":[{}]}}", shown.join(","));
@@ -320,9 +321,15 @@ fn json(value: &(impl Serialize + ?Sized)) -> String {
 enum Node<'a> {
     Scalar,
     /// Its first, middle and last item.
-    Array { count: usize, items: Vec<(usize, &'a str)> },
+    Array {
+        count: usize,
+        items: Vec<(usize, &'a str)>,
+    },
     /// Its first members.
-    Object { count: usize, members: Vec<(String, &'a str)> },
+    Object {
+        count: usize,
+        members: Vec<(String, &'a str)>,
+    },
 }
 
 impl<'a> Node<'a> {
@@ -473,7 +480,9 @@ mod tests {
             assert!(shown <= last.saturating_add(200), "it gets smaller");
             last = shown;
         }
-        assert!(of(&value, DESCRIPTOR_BYTES_MAX).unwrap()["shape"].as_str().unwrap().starts_with("limited traversal; "));
+        assert!(
+            of(&value, DESCRIPTOR_BYTES_MAX).unwrap()["shape"].as_str().unwrap().starts_with("limited traversal; ")
+        );
         assert_eq!(of(&value, 60), None);
     }
 

@@ -71,6 +71,18 @@ rows! {
     /// Parked cells and reservations, in one pool for the process unless the embedder brings its own.
     SLOTS = "slots", "cells", 64, 1, 100_000, "slot pool",
         "the cell fails with `slots_full` before anything is dispatched";
+    /// Bytes of the snapshots of all parked cells of an engine, as they are kept.
+    PARKED_BYTES = "parkedBytes", "bytes", 1024 * MIB, MIB, 1024 * 1024 * MIB, "engine",
+        "the cell that would be parked fails with `overloaded`";
+    /// Instances that are live at once in an engine.
+    INSTANCES = "instances", "instances", 128, 1, 10_000, "engine",
+        "idle cells are parked, and cells that find no instance wait for one; one that hasn't run when its time is spent fails with `overloaded`";
+    /// Threads that run guest code. Unless configured, one for each core.
+    WORKERS = "workers", "threads", 1, 1, 1_024, "engine",
+        "turns wait for a thread";
+    /// The name of a tool.
+    TOOL_NAME_UNITS = "toolNameUnits", "UTF-16 units", 512, 512, 512, "catalog",
+        "the tool is left out, with a diagnostic";
     /// Results that the cells of a run keep at once.
     SAVED_RESULTS = "savedResults", "results", 64, 64, 64, "results store",
         "saving is refused, and nothing is dropped";
@@ -346,6 +358,12 @@ impl Limits {
     /// Requests, timers included, that may be unsettled at once: in flight and queued.
     pub fn unsettled_requests(&self) -> u64 {
         self.max_pending_tool_calls + fixed(&QUEUED_REQUESTS)
+    }
+
+    /// What a cell can make the host hold besides its own memory and its snapshot: arguments and replies that are pending, and
+    /// stored output. Each part is charged where it comes in.
+    pub fn host_bytes(&self) -> u64 {
+        2 * self.inbox_bytes() + 2 * self.max_output_bytes
     }
 
     /// What the guest's engine may hold: a sixteenth and the stack below the memory limit, so that a cell which catches

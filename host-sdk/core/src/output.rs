@@ -13,7 +13,8 @@ const OUTPUT_GUIDANCE: &str =
     "Output exceeded its budget. Emit less: filter, aggregate or page before text() and json().";
 const JSON_ENTRY_START: &str = r#"{"type":"json","value":"#;
 const OUTPUT_TYPE: &str = r#""type":"truncated","#;
-const KEPT_GUIDANCE_START: &str = "The value exceeded its budget and is kept whole. In a later program, take what you need of await results.load(\"";
+const KEPT_GUIDANCE_START: &str =
+    "The value exceeded its budget and is kept whole. In a later program, take what you need of await results.load(\"";
 const KEPT_GUIDANCE_END: &str = "\"). Samples in the preview are no schema.";
 const VALUE_GUIDANCE: &str = "The value exceeded its budget. Return less: filter, aggregate or page before returning.";
 /// An empty array.
@@ -42,8 +43,6 @@ pub struct Ledger {
     count: u64,
     console_bytes: u64,
     delivered: Delivered,
-    /// What was delivered before the last delivery.
-    delivered_before: Delivered,
 }
 
 /// The guest emitted more console output than its own limit lets it.
@@ -94,7 +93,6 @@ impl Ledger {
             count: 0,
             console_bytes: 0,
             delivered: Delivered::Entries(0),
-            delivered_before: Delivered::Entries(0),
         }
     }
 
@@ -102,7 +100,8 @@ impl Ledger {
     /// budget, and everything after it.
     pub fn push(&mut self, entry: Entry<'_>) {
         let bytes = entry_bytes(entry);
-        let is_last = self.stored_bytes + bytes > self.bytes_max || self.count >= limits::fixed(&limits::OUTPUT_ENTRIES);
+        let is_last =
+            self.stored_bytes + bytes > self.bytes_max || self.count >= limits::fixed(&limits::OUTPUT_ENTRIES);
         if self.is_whole {
             let stored = if is_last { entry_start(entry, self.bytes_max) } else { entry_json(entry) };
             self.stored_bytes += length(&stored);
@@ -165,11 +164,6 @@ impl Ledger {
         self.deliver(self.bytes_max)
     }
 
-    /// Nobody got the last delivery: the next one has it again.
-    pub fn take_back(&mut self) {
-        self.delivered = self.delivered_before;
-    }
-
     /// How much of an allowance the whole output takes.
     fn charged(&self, allowance: u64) -> u64 {
         self.total_bytes.min(allowance)
@@ -177,7 +171,6 @@ impl Ledger {
 
     /// Entries that weren't delivered, or a summary of all of them when they don't fit.
     fn deliver(&mut self, allowance: u64) -> Box<RawValue> {
-        self.delivered_before = self.delivered;
         if self.is_whole && self.total_bytes <= allowance {
             let Delivered::Entries(seen) = self.delivered else { return empty() };
             self.delivered = Delivered::Entries(self.entries.len());
@@ -476,15 +469,6 @@ mod tests {
         assert_eq!(parsed(&ledger.wait()).as_array().unwrap().len() as u64, most);
         ledger.push(Entry::Text(""));
         assert_eq!(parsed(&ledger.wait())[0]["type"], "truncated");
-    }
-
-    #[test]
-    fn a_delivery_that_nobody_got_is_made_again() {
-        let mut ledger = ledger(&["a"]);
-        let lost = ledger.wait();
-        ledger.take_back();
-        assert_eq!(ledger.wait().get(), lost.get());
-        assert_eq!(ledger.wait().get(), "[]");
     }
 
     #[test]

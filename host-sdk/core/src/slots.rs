@@ -44,6 +44,11 @@ impl Slots {
         self.taken -= 1;
     }
 
+    /// How many there are.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
     /// How many are taken.
     pub fn taken(&self) -> u64 {
         self.taken

@@ -74,11 +74,6 @@ impl<C> ParkedStore<C> {
         self.runs.get_mut(id.as_str())?.parked.as_mut().map(|parked| &mut parked.cell)
     }
 
-    /// All parked cells.
-    pub fn cells(&self) -> impl Iterator<Item = &C> {
-        self.runs.values().filter_map(|run| run.parked.as_ref()).map(|parked| &parked.cell)
-    }
-
     /// Forgets a run that ended.
     pub fn close(&mut self, id: &RunId) {
         self.runs.remove(id.as_str());

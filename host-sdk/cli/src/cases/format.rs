@@ -129,8 +129,7 @@ pub struct MockTool {
     #[serde(default)]
     pub replay_safe: bool,
     /// Whether it runs alone.
-    #[serde(default)]
-    pub sequential: bool,
+    pub sequential: Option<bool>,
     /// That many copies.
     pub times: Option<u32>,
     /// What it does.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use codemode::{CellEvent, Decision, Engine, EngineConfig, ExecInput, Execution, Limits, Owner, Session};
+use codemode::{CellEvent, Decision, Engine, EngineConfig, ExecInput, Execution, Limits, Owner, Session, SlotPool};
 use serde_json::{Value, json};
 
 use super::format::{Call, Case, Expected, Hook, Step};
@@ -92,6 +92,7 @@ impl<'a> Run<'a> {
         let engine = match case.limits.slots {
             None => engine.clone(),
             Some(slots) => {
+                let slots = SlotPool::new(slots).map_err(|error| error.to_string())?;
                 Engine::new(EngineConfig { slots, ..EngineConfig::default() }).map_err(|error| error.to_string())?
             }
         };

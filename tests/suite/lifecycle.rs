@@ -1,0 +1,585 @@
+//! Who may end a cell, when, and what is left afterwards: cancelling, closing, expiry and overload at awkward moments. Each
+//! test names the moment.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use codemode::{
+    Catalog, CatalogChange, CellEvent, Definition, Engine, EngineConfig, ExecInput, Execution, Limits, Owner, Session,
+    SessionBuilder, SlotPool, Source, from_fn,
+};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use super::public_api::wait_for;
+use super::{engine, exec, parsed, runtime, slots};
+
+const PAUSE: &str = "text('before'); await yield_control(); return 1";
+
+fn builder(engine: &Engine, runtime: &Runtime) -> SessionBuilder {
+    engine.session().runtime(runtime.handle().clone())
+}
+
+fn limited(key: &str, value: &str) -> Limits {
+    let mut limits = Limits::default();
+    limits.set(key, value).unwrap();
+    limits
+}
+
+fn javascript(session: &Session, source: &str) -> Pin<Box<Execution>> {
+    Box::pin(session.exec(ExecInput::javascript(source)))
+}
+
+async fn poll_once(execution: &mut Pin<Box<Execution>>) {
+    let polled = std::future::poll_fn(|context| Poll::Ready(execution.as_mut().poll(context))).await;
+    assert!(polled.is_pending(), "it isn't done at once");
+}
+
+/// The cell was resumed, which takes its snapshot away, and is parked again.
+async fn parked_again(engine: &Engine) {
+    wait_for(|| engine.statistics().parked_bytes == 0).await;
+    wait_for(|| engine.statistics().parked_bytes > 0).await;
+    // The bytes are charged a little before the cell can be resumed.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}
+
+fn run_id(waiting: &Value) -> String {
+    waiting["runId"].as_str().unwrap_or_else(|| panic!("{waiting}")).to_owned()
+}
+
+/// How many calls of the tools below have begun, and how many of their futures are gone.
+#[derive(Clone, Default)]
+struct Seen {
+    begun: Arc<AtomicU64>,
+    gone: Arc<AtomicU64>,
+    cancelled: Arc<AtomicU64>,
+}
+
+struct CountWhenDropped(Seen, tokio_util::sync::CancellationToken);
+
+impl Drop for CountWhenDropped {
+    fn drop(&mut self) {
+        self.0.gone.fetch_add(1, SeqCst);
+        self.0.cancelled.fetch_add(u64::from(self.1.is_cancelled()), SeqCst);
+    }
+}
+
+/// A tool that answers after as many milliseconds as it is told, and never when it is told none.
+fn slow(seen: &Seen, definition: Definition) -> impl codemode::Tool {
+    let seen = seen.clone();
+    from_fn(definition, move |call, ms: Value| {
+        let seen = seen.clone();
+        async move {
+            seen.begun.fetch_add(1, SeqCst);
+            let _counts = CountWhenDropped(seen, call.cancellation.clone());
+            match ms.as_u64() {
+                Some(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+                None => std::future::pending().await,
+            }
+            Ok(ms)
+        }
+    })
+}
+
+#[test]
+fn cancelling_between_parking_and_returning_cancels() {
+    let (engine, runtime) = (engine(), runtime());
+    type End = fn(&Session, &Execution);
+    let ends: [(End, &str); 3] = [
+        (|_, execution| execution.cancel_handle().cancel(), "cancelled"),
+        (|session, _| session.close(), "closed"),
+        (
+            |session, _| assert_eq!(session.set_catalog(Catalog::default()), CatalogChange::Replaced),
+            "tools or permissions of this run have changed",
+        ),
+    ];
+    for (end, text) in ends {
+        let session =
+            builder(&engine, &runtime).tool(slow(&Seen::default(), Definition::new("slow", ""))).build().unwrap();
+        let outcome = runtime.block_on(async {
+            let source = format!("const until = Date.now() + 30; while (Date.now() < until); {PAUSE}");
+            let mut execution = javascript(&session, &source);
+            poll_once(&mut execution).await;
+            wait_for(|| engine.statistics().parked_bytes > 0).await;
+            end(&session, &execution);
+            parsed(&execution.await)
+        });
+        assert_eq!(
+            (&outcome["code"], &outcome["output"][0]["text"]),
+            (&json!("aborted"), &json!("before")),
+            "{outcome}"
+        );
+        assert!(outcome["error"].as_str().unwrap().contains(text), "{outcome}");
+        assert_eq!((engine.statistics().slots_taken, engine.statistics().parked_bytes), (0, 0), "{text}");
+    }
+}
+
+#[test]
+fn a_wait_that_begins_before_the_last_call_returned_has_a_handle_of_its_own() {
+    let (engine, runtime) = (engine(), runtime());
+    let session = builder(&engine, &runtime).build().unwrap();
+    let id = run_id(&exec(
+        &runtime,
+        &session,
+        "for (;;) { await yield_control(); const until = Date.now() + 30; while (Date.now() < until); }",
+    ));
+    runtime.block_on(async {
+        for drops_first in [false, true] {
+            let mut first = Box::pin(session.wait(&id));
+            poll_once(&mut first).await;
+            parked_again(&engine).await;
+            // It is parked again, and its first waiter hasn't looked yet.
+            let mut second = Box::pin(session.wait(&id));
+            if drops_first {
+                drop(first);
+                assert_eq!(parsed(&second.await)["status"], "waiting");
+                continue;
+            }
+            assert_eq!(parsed(&first.await)["status"], "waiting");
+            poll_once(&mut second).await;
+            assert_eq!(parsed(&second.await)["status"], "waiting");
+        }
+        let mut first = Box::pin(session.wait(&id));
+        poll_once(&mut first).await;
+        parked_again(&engine).await;
+        let second = session.wait(&id);
+        assert_eq!(parsed(&first.await)["status"], "waiting");
+        second.cancel_handle().cancel();
+        assert_eq!(parsed(&second.await)["code"], "aborted");
+    });
+    assert_eq!(engine.statistics().slots_taken, 0);
+}
+
+#[test]
+fn whatever_ends_a_cell_stops_its_calls() {
+    let (engine, runtime) = (engine(), runtime());
+    type End = fn(&Session, &mut Option<Pin<Box<Execution>>>);
+    let ends: [End; 4] = [
+        |_, execution| execution.as_ref().unwrap().cancel_handle().cancel(),
+        |session, _| session.close(),
+        |_, execution| *execution = None,
+        |session, _| assert_eq!(session.set_catalog(Catalog::default()), CatalogChange::Replaced),
+    ];
+    for end in ends {
+        let seen = Seen::default();
+        let session = builder(&engine, &runtime).tool(slow(&seen, Definition::new("slow", ""))).build().unwrap();
+        runtime.block_on(async {
+            let mut execution = javascript(&session, "await slow(null)");
+            poll_once(&mut execution).await;
+            wait_for(|| seen.begun.load(SeqCst) == 1).await;
+            let mut execution = Some(execution);
+            end(&session, &mut execution);
+            if let Some(execution) = execution {
+                assert_eq!(parsed(&execution.await)["code"], "aborted");
+            }
+            wait_for(|| seen.gone.load(SeqCst) == 1).await;
+        });
+        assert_eq!((seen.cancelled.load(SeqCst), engine.statistics().slots_taken), (1, 0));
+    }
+}
+
+#[test]
+fn cancelling_a_wait_ends_its_cell_and_dropping_one_does() {
+    let (engine, runtime) = (engine(), runtime());
+    for drops in [false, true] {
+        let seen = Seen::default();
+        let session = builder(&engine, &runtime).tool(slow(&seen, Definition::new("slow", ""))).build().unwrap();
+        let id = run_id(&exec(&runtime, &session, "const call = slow(null); await yield_control(); await call"));
+        runtime.block_on(async {
+            let mut wait = Box::pin(session.wait(&id));
+            poll_once(&mut wait).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            if drops {
+                drop(wait);
+            } else {
+                wait.cancel_handle().cancel();
+                assert_eq!(parsed(&wait.await)["code"], "aborted");
+            }
+            wait_for(|| seen.gone.load(SeqCst) == 1 && engine.statistics().slots_taken == 0).await;
+            assert_eq!(parsed(&session.wait(&id).await)["kind"], "unknown_run");
+        });
+    }
+}
+
+#[test]
+fn an_expired_cell_frees_its_slot_and_stops_its_calls_and_time_counts_from_the_last_park() {
+    let (engine, runtime) = (engine(), runtime());
+    let seen = Seen::default();
+    let session = builder(&engine, &runtime)
+        .limits(limited("snapshotTtlSeconds", "1"))
+        .tool(slow(&seen, Definition::new("slow", "")))
+        .build()
+        .unwrap();
+    let source = "const call = slow(null); for (;;) await yield_control()";
+    let id = run_id(&exec(&runtime, &session, source));
+    runtime.block_on(async {
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            assert_eq!(parsed(&session.wait(&id).await)["status"], "waiting", "each park begins anew");
+        }
+        wait_for(|| engine.statistics().slots_taken == 0 && seen.gone.load(SeqCst) == 1).await;
+        assert_eq!(engine.statistics().parked_bytes, 0);
+        assert_eq!(parsed(&session.wait(&id).await)["kind"], "expired_run");
+    });
+}
+
+#[test]
+fn a_closed_session_resumes_nothing_and_ends_its_waits_on_cells_of_others() {
+    let (engine, runtime) = (engine(), runtime());
+    let (mine, theirs) = (builder(&engine, &runtime).build().unwrap(), builder(&engine, &runtime).build().unwrap());
+    let id = run_id(&exec(&runtime, &mine, "await yield_control(); for (;;) await null"));
+    runtime.block_on(async {
+        let mut wait = Box::pin(theirs.wait(&id));
+        poll_once(&mut wait).await;
+        theirs.close();
+        assert_eq!(parsed(&wait.await)["code"], "aborted");
+    });
+    let id = run_id(&exec(&runtime, &mine, PAUSE));
+    let refused = parsed(&runtime.block_on(theirs.wait(&id)));
+    assert_eq!(refused["kind"], "unknown_run");
+    assert!(refused["error"].as_str().unwrap().contains("the session is closed"), "{refused}");
+    assert_eq!(parsed(&runtime.block_on(mine.wait(&id)))["value"], 1, "the cell is as it was");
+}
+
+#[test]
+fn every_identity_of_the_owner_is_asked_for() {
+    let (engine, runtime) = (engine(), runtime());
+    let owner = || Owner { run: Some("r".into()), session: Some("s".into()), agent: Some("a".into()) };
+    let of = |owner| builder(&engine, &runtime).owner(owner).build().unwrap();
+    let mine = of(owner());
+    let id = run_id(&exec(&runtime, &mine, PAUSE));
+    for foreign in [
+        Owner { run: Some("x".into()), ..owner() },
+        Owner { run: None, ..owner() },
+        Owner { session: Some("x".into()), ..owner() },
+        Owner { session: None, ..owner() },
+        Owner { agent: Some("x".into()), ..owner() },
+        Owner { agent: None, ..owner() },
+    ] {
+        let refused = parsed(&runtime.block_on(of(foreign.clone()).wait(&id)));
+        assert_eq!(
+            (&refused["kind"], &refused["failurePhase"]),
+            (&json!("foreign_run"), &json!("input")),
+            "{foreign:?}"
+        );
+    }
+    assert_eq!(parsed(&runtime.block_on(mine.wait(&id)))["value"], 1);
+}
+
+#[test]
+fn an_overloaded_engine_refuses_and_a_parked_cell_stays_what_it_was() {
+    let engine = Engine::new(EngineConfig { workers: 1, slots: slots(), ..EngineConfig::default() }).unwrap();
+    let runtime = runtime();
+    let session = builder(&engine, &runtime).build().unwrap();
+    let id = run_id(&exec(&runtime, &session, PAUSE));
+    runtime.block_on(async {
+        let mut busy = javascript(&session, "for (;;);");
+        poll_once(&mut busy).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let mut queued: Vec<_> = (0..4_096).map(|_| javascript(&session, "return 1")).collect();
+        for execution in &mut queued {
+            poll_once(execution).await;
+        }
+        let refused = parsed(&session.exec(ExecInput::javascript("return 1")).await);
+        assert_eq!((&refused["code"], &refused["kind"]), (&json!("runtime_unavailable"), &json!("overloaded")));
+        assert_eq!(parsed(&session.wait(&id).await)["kind"], "overloaded");
+        busy.cancel_handle().cancel();
+        assert_eq!(parsed(&busy.await)["code"], "aborted");
+        for execution in queued {
+            assert_eq!(parsed(&execution.await)["value"], 1);
+        }
+        assert_eq!(parsed(&session.wait(&id).await)["value"], 1);
+    });
+}
+
+#[test]
+fn parked_cells_of_an_engine_are_bounded_together() {
+    let config = EngineConfig { parked_bytes: 1 << 20, slots: slots(), ..EngineConfig::default() };
+    let (engine, runtime) = (Engine::new(config).unwrap(), runtime());
+    let session = builder(&engine, &runtime).build().unwrap();
+    let source = "const noise = Array.from({ length: 25000 }, Math.random); await yield_control(); return noise.length";
+    let id = run_id(&exec(&runtime, &session, source));
+    let parked = engine.statistics().parked_bytes;
+    assert!(parked > 500_000 && parked <= 1 << 20, "{parked}");
+    let refused = exec(&runtime, &session, source);
+    assert_eq!((&refused["kind"], &refused["failurePhase"]), (&json!("overloaded"), &json!("host")), "{refused}");
+    assert_eq!(parsed(&runtime.block_on(session.wait(&id)))["value"], 25_000);
+    assert_eq!((engine.statistics().parked_bytes, engine.statistics().slots_taken), (0, 0));
+    run_id(&exec(&runtime, &session, source));
+}
+
+#[test]
+fn engines_share_a_pool_of_slots() {
+    let (pool, runtime) = (SlotPool::new(1).unwrap(), runtime());
+    let make = || Engine::new(EngineConfig { slots: pool.clone(), ..EngineConfig::default() }).unwrap();
+    let (one, other) = (make(), make());
+    let (one, other) = (builder(&one, &runtime).build().unwrap(), builder(&other, &runtime).build().unwrap());
+    let id = run_id(&exec(&runtime, &one, PAUSE));
+    assert_eq!(exec(&runtime, &other, PAUSE)["kind"], "slots_full");
+    assert_eq!(exec(&runtime, &other, "return 1")["value"], 1, "a cell without host work takes none");
+    assert_eq!(parsed(&runtime.block_on(one.wait(&id)))["value"], 1);
+    run_id(&exec(&runtime, &other, PAUSE));
+    assert_eq!(EngineConfig::default().slots.capacity(), 64);
+}
+
+#[test]
+fn pressure_replays_nothing() {
+    let engine = Engine::new(EngineConfig { instances: 1, slots: slots(), ..EngineConfig::default() }).unwrap();
+    let runtime = runtime();
+    let (seen, parked) = (Seen::default(), Arc::new(AtomicU64::new(0)));
+    let session = builder(&engine, &runtime)
+        .tool(slow(&seen, Definition::new("slow", "")))
+        .observer({
+            let parked = parked.clone();
+            move |event| {
+                parked.fetch_add(u64::from(matches!(event, CellEvent::Parked { .. })), SeqCst);
+            }
+        })
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let cell = "let sum = 0; for (let i = 0; i < 5; i++) sum += await slow(5 + i); return sum";
+        let cells: Vec<_> = (0..20).map(|_| tokio::spawn(session.exec(ExecInput::javascript(cell)))).collect();
+        for cell in cells {
+            assert_eq!(parsed(&cell.await.unwrap())["value"], 35);
+        }
+    });
+    assert_eq!(seen.begun.load(SeqCst), 100, "each call once");
+    assert!(parked.load(SeqCst) >= 20, "{parked:?}");
+}
+
+#[test]
+fn a_late_resume_is_left_to_the_next_wait() {
+    let engine = Engine::new(EngineConfig { instances: 1, slots: slots(), ..EngineConfig::default() }).unwrap();
+    let runtime = runtime();
+    let session = builder(&engine, &runtime)
+        .limits(limited("timeoutMs", "600"))
+        .tool(slow(&Seen::default(), Definition::new("slow", "")))
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        // The first computes for some time after its call; the second takes the instance until that would be too late.
+        let compute = "const until = Date.now() + 150; while (Date.now() < until); return 'done'";
+        let first = tokio::spawn(session.exec(ExecInput::javascript(format!("await slow(20); {compute}"))));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let second = tokio::spawn(session.exec(ExecInput::javascript(
+            "const until = Date.now() + 520; while (Date.now() < until); return 'computed'",
+        )));
+        assert_eq!(parsed(&second.await.unwrap())["value"], "computed");
+        let mut result = parsed(&first.await.unwrap());
+        if result["status"] == "waiting" {
+            result = parsed(&session.wait(&run_id(&result)).await);
+        }
+        assert_eq!(result["value"], "done", "{result}");
+    });
+}
+
+#[test]
+fn a_parked_cell_takes_what_comes_and_goes_on_with_its_queue() {
+    let (engine, runtime) = (engine(), runtime());
+    let seen = Seen::default();
+    let mut limits = limited("maxPendingToolCalls", "1");
+    limits.set("timeoutMs", "100").unwrap();
+    limits.set("maxSnapshotBytes", "1048576").unwrap();
+    let large = from_fn(Definition::new("large", ""), |_, _: Value| async { Ok("x".repeat(600_000)) });
+    let session = builder(&engine, &runtime)
+        .limits(limits)
+        .tool(slow(&seen, Definition::new("slow", "")))
+        .tool(large)
+        .build()
+        .unwrap();
+    let source = "const calls = [slow(200), slow(10), slow(10), large(null), large(null)]; \
+        const got = await Promise.allSettled(calls); \
+        return got.map((one) => one.status + ' ' + String(one.value ?? one.reason.message).length)";
+    let waiting = exec(&runtime, &session, source);
+    assert_eq!(waiting["pendingToolCalls"].as_array().map(Vec::len), Some(5), "{waiting}");
+    runtime.block_on(async {
+        // Nobody waits for it, and its queue moves on.
+        wait_for(|| seen.begun.load(SeqCst) == 3).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let done = parsed(&session.wait(&run_id(&waiting)).await);
+        let got = done["value"].as_array().unwrap_or_else(|| panic!("{done}"));
+        assert_eq!(
+            got[..4],
+            [json!("fulfilled 3"), json!("fulfilled 2"), json!("fulfilled 2"), json!("fulfilled 600000")]
+        );
+        // Undelivered replies have one inbox, also while nobody takes them out.
+        assert!(got[4].as_str().unwrap().starts_with("rejected"), "{got:?}");
+    });
+}
+
+#[test]
+fn a_call_whose_runtime_ends_is_a_failed_call() {
+    let (engine, runtime) = (engine(), runtime());
+    let tools = runtime_for_tools();
+    let seen = Seen::default();
+    let session = engine
+        .session()
+        .runtime(tools.handle().clone())
+        .tool(slow(&seen, Definition::new("slow", "")))
+        .build()
+        .unwrap();
+    let source = "return [await slow(null).catch((e) => e.message), await slow(1).catch((e) => e.message)]";
+    let result = runtime.block_on(async {
+        let mut execution = javascript(&session, source);
+        poll_once(&mut execution).await;
+        wait_for(|| seen.begun.load(SeqCst) == 1).await;
+        tools.shutdown_background();
+        parsed(&execution.await)
+    });
+    assert_eq!(result["value"], json!(["the call ended without an answer", "the call ended without an answer"]));
+}
+
+fn runtime_for_tools() -> Runtime {
+    runtime()
+}
+
+#[test]
+fn the_owner_is_told_that_its_budget_counts_again_however_the_call_ends() {
+    let (engine, runtime) = (engine(), runtime());
+    for panics in [false, true] {
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let session = builder(&engine, &runtime)
+            .tool(from_fn(Definition::new("ask", ""), |call, _: Value| async move {
+                let _waiting = call.approval();
+                std::future::pending::<()>().await;
+                Ok(())
+            }))
+            .observer({
+                let events = events.clone();
+                move |event| {
+                    events.lock().unwrap().push(*event);
+                    assert!(!panics, "an observer that panics is none of the cell's business");
+                }
+            })
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let execution = tokio::spawn(session.exec(ExecInput::javascript("await ask(null)")));
+            wait_for(|| events.lock().is_ok_and(|events| !events.is_empty()) || events.is_poisoned()).await;
+            execution.abort();
+            wait_for(|| engine.statistics().slots_taken == 0).await;
+        });
+        let seen = events.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        assert!(seen.len() == 2 || panics, "{seen:?}");
+        assert_eq!(seen[0], CellEvent::BudgetPaused);
+        assert_eq!(seen.last(), Some(&CellEvent::BudgetResumed));
+    }
+}
+
+#[test]
+fn an_input_is_checked_however_it_comes() {
+    let (engine, runtime) = (engine(), runtime());
+    let session = builder(&engine, &runtime).build().unwrap();
+    for input in [ExecInput::javascript(" \n"), ExecInput { typecheck: true, ..ExecInput::javascript("return 1") }] {
+        for refused in [
+            session.exec(input.clone()),
+            session.exec_json(&input.to_arguments()),
+            session.run_script(input.clone(), codemode::ScriptLimits::default()),
+        ] {
+            assert_eq!(parsed(&runtime.block_on(refused))["kind"], "bad_arguments", "{input:?}");
+        }
+    }
+}
+
+/// A tool that writes down when it begins and when it ends.
+fn logged(log: &Arc<Mutex<Vec<String>>>, definition: Definition) -> impl codemode::Tool {
+    let (log, name) = (log.clone(), definition.name.clone());
+    from_fn(definition, move |_, number: Value| {
+        let (log, name) = (log.clone(), name.clone());
+        async move {
+            log.lock().unwrap().push(format!("{name}{number} begins"));
+            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            log.lock().unwrap().push(format!("{name}{number} ends"));
+            Ok(())
+        }
+    })
+}
+
+#[test]
+fn sequential_tools_run_alone_and_in_the_order_of_their_calls() {
+    let (engine, runtime) = (engine(), runtime());
+    let log = Arc::default();
+    let session = builder(&engine, &runtime)
+        .tool(logged(&log, Definition { sequential: Some(true), ..Definition::new("s", "") }))
+        .tool(logged(&log, Definition::new("p", "")))
+        .build()
+        .unwrap();
+    for round in 0..30 {
+        log.lock().unwrap().clear();
+        exec(&runtime, &session, "await Promise.all([p(1), s(2), s(3), p(4), p(5), s(6)])");
+        let log = log.lock().unwrap().clone();
+        let place = |what: &str| log.iter().position(|line| line == what).unwrap();
+        for (before, after) in [("p1", "s2"), ("s2", "s3"), ("s3", "p4"), ("s3", "p5"), ("p4", "s6"), ("p5", "s6")] {
+            let is_in_order = place(&format!("{before} ends")) < place(&format!("{after} begins"));
+            assert!(is_in_order, "round {round}: {before} before {after} in {log:?}");
+        }
+        assert!(place("p5 begins") < place("p4 ends") || place("p4 begins") < place("p5 ends"));
+    }
+}
+
+#[test]
+fn tools_of_servers_run_alone_unless_they_say_otherwise() {
+    let (engine, runtime) = (engine(), runtime());
+    for (sequential, overlaps) in [(None, false), (Some(false), true)] {
+        let log = Arc::default();
+        let member = |name: &str| Definition {
+            source: Source::Mcp,
+            server: Some("s".into()),
+            sequential,
+            ..Definition::new(name, "")
+        };
+        // A server's results are checked by nobody here: any value will do.
+        let session =
+            builder(&engine, &runtime).tool(logged(&log, member("a"))).tool(logged(&log, member("b"))).build().unwrap();
+        exec(&runtime, &session, "await Promise.allSettled([MCP.s.a({}), MCP.s.b({})])");
+        let log = log.lock().unwrap().clone();
+        assert_eq!(log.len(), 4, "{log:?}");
+        assert_eq!(log[1].ends_with("begins"), overlaps, "{log:?}");
+    }
+}
+
+#[test]
+fn a_program_started_by_a_sequential_tool_cannot_wait_for_that_tool() {
+    let (engine, runtime) = (engine(), runtime());
+    let inner: Arc<Mutex<Option<Arc<Session>>>> = Arc::default();
+    let nested = |name: &str, sequential| {
+        let inner = inner.clone();
+        let definition = Definition { sequential: Some(sequential), ..Definition::new(name, "") };
+        from_fn(definition, move |_, source: String| {
+            let session = inner.lock().unwrap().clone().unwrap();
+            async move { Ok(parsed(&session.exec(ExecInput::javascript(source)).await)) }
+        })
+    };
+    let session = builder(&engine, &runtime)
+        .tool(nested("alone", true))
+        .tool(nested("shared", false))
+        .tool(slow(&Seen::default(), Definition::new("slow", "")))
+        .tool(slow(&Seen::default(), Definition { sequential: Some(true), ..Definition::new("strict", "") }))
+        .build()
+        .unwrap();
+    let session = Arc::new(session);
+    *inner.lock().unwrap() = Some(session.clone());
+    for (outer, called, is_refused) in [
+        ("alone", "slow(1)", true),
+        ("alone", "strict(1)", true),
+        ("shared", "strict(1)", true),
+        ("shared", "slow(1)", false),
+        ("shared", "Promise.all([slow(1), slow(2)])", false),
+    ] {
+        // Somebody who wants to run alone waits meanwhile, and must not come between.
+        let inside = format!("return await {called}");
+        let source = format!("const [one] = await Promise.all([{outer}({inside:?}), strict(1)]); return one");
+        let result = exec(&runtime, &session, &source);
+        let inner = &result["value"];
+        let was_refused = inner["error"].as_str().is_some_and(|error| error.contains("would wait for itself"));
+        assert_eq!(was_refused, is_refused, "{outer} {called}: {result}");
+        assert!(is_refused || inner["status"] == "completed", "{outer} {called}: {result}");
+    }
+    *inner.lock().unwrap() = None;
+}
