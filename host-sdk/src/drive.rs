@@ -661,6 +661,7 @@ impl Drive {
             telemetry: self.current.telemetry(),
             output,
             untrusted,
+            context: self.session.context,
             tool_calls: self.cell.tool_calls(),
         }
     }

@@ -14,6 +14,7 @@ use codemode_core::cell::{CancelReason, Lost};
 use codemode_core::ids::Owner;
 use codemode_core::input::{self, ExecInput, Language, Refusal};
 use codemode_core::limits::{self, LimitError, Limits};
+use codemode_core::model_text::ModelContext;
 use codemode_core::outcome::{Failure, Kind, Outcome, Status, Telemetry};
 use codemode_core::output::Ledger;
 use serde_json::Value;
@@ -31,11 +32,14 @@ use crate::tool::Tool;
 use crate::turnstile::Turnstile;
 
 /// The embedder used the API in a way that can't work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     /// Tools run as tasks of a tokio runtime, and there is none here.
     #[error("a session needs a tokio runtime: build it inside of one, or pass its handle")]
     NoRuntime,
+    /// A number is out of range.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
 }
 
 /// Something that happened to a cell, for logs and measurements.
@@ -133,6 +137,7 @@ pub struct SessionBuilder {
     owner: Owner,
     tools: Vec<Arc<dyn Tool>>,
     catalog: Option<Catalog>,
+    context_tokens: Option<u64>,
     runtime: Option<Handle>,
     observer: Option<Observer>,
     before_exec: Option<BeforeExec>,
@@ -147,6 +152,7 @@ impl SessionBuilder {
             owner: Owner::default(),
             tools: Vec::new(),
             catalog: None,
+            context_tokens: None,
             runtime: None,
             observer: None,
             before_exec: None,
@@ -187,6 +193,14 @@ impl SessionBuilder {
     #[must_use]
     pub fn catalog(mut self, catalog: Catalog) -> Self {
         self.catalog = Some(catalog);
+        self
+    }
+
+    /// How many tokens the context of the model has that reads the results. [`Outcome::text`] is cut to what fits, and a
+    /// value that is cut is kept as a result. Default: only the output budget bounds it.
+    #[must_use]
+    pub fn context_tokens(mut self, tokens: u64) -> Self {
+        self.context_tokens = Some(tokens);
         self
     }
 
@@ -240,12 +254,14 @@ impl SessionBuilder {
     ///
     /// # Errors
     ///
-    /// [`SessionError::NoRuntime`] when no runtime was given and there is none here.
+    /// - [`SessionError::NoRuntime`] when no runtime was given and there is none here.
+    /// - [`SessionError::Limit`] when the context has fewer than 8,192 tokens: a bare status might not fit.
     pub fn build(self) -> Result<Session, SessionError> {
         let runtime = match self.runtime {
             Some(runtime) => runtime,
             None => Handle::try_current().map_err(|_| SessionError::NoRuntime)?,
         };
+        let context = self.context_tokens.map(ModelContext::of_tokens).transpose()?;
         let catalog = self.catalog.unwrap_or_else(|| Catalog::new(self.tools));
         Ok(Session(Arc::new(Inner {
             number: self.engine.next_session(),
@@ -253,6 +269,7 @@ impl SessionBuilder {
             owner: Arc::new(self.owner),
             current: RwLock::new(Current::new(catalog, &self.limits)),
             limits: self.limits,
+            context,
             turnstile: Turnstile::default(),
             runtime,
             observer: self.observer,
@@ -342,6 +359,7 @@ pub(crate) struct Inner {
     /// Tells sessions apart where workers are shared fairly between them.
     pub number: u64,
     pub limits: Limits,
+    pub context: Option<ModelContext>,
     pub owner: Arc<Owner>,
     pub runtime: Handle,
     pub turnstile: Turnstile,
@@ -631,6 +649,7 @@ impl Inner {
             replay_safe: false,
             telemetry: self.current().telemetry(),
             untrusted: None,
+            context: self.context,
             tool_calls: 0,
             output,
         }

@@ -17,6 +17,7 @@ pub mod input;
 pub mod json;
 pub mod limits;
 pub mod mcp;
+pub mod model_text;
 pub mod names;
 pub mod outcome;
 pub mod output;

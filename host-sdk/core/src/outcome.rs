@@ -1,14 +1,13 @@
 //! What `exec` and `wait` return: one union, and the closed lists of codes, kinds and phases. It serialises to the JSON
 //! that the model reads.
 
-use std::borrow::Cow;
-
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::ids::{RequestId, RunId};
-use crate::{json, output, untrusted};
+use crate::json;
+use crate::model_text::ModelContext;
 
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
@@ -277,6 +276,8 @@ pub struct Outcome {
     pub output: Box<RawValue>,
     /// Set when the result carries data from outside: sixteen hexadecimal digits that mark it in [`Outcome::text`].
     pub untrusted: Option<String>,
+    /// What the model that reads [`Outcome::text`] can take in, when that is known.
+    pub context: Option<ModelContext>,
     /// Calls of tools that the cell made, over its whole life.
     pub tool_calls: u64,
 }
@@ -316,54 +317,6 @@ pub struct Failure {
 }
 
 impl Outcome {
-    /// The text that the model reads: the compact JSON, wrapped as untrusted data when it carries data from outside (B 13).
-    /// A wrapped text has at most [`untrusted::CHARS_MAX`] characters besides its wrapper: output and value are cut for
-    /// that, and the rest stays whole.
-    pub fn text(&self) -> String {
-        let Some(id) = &self.untrusted else { return self.to_json() };
-        let mut chars_max = untrusted::CHARS_MAX;
-        loop {
-            let text = untrusted::sanitize(&self.fitted(chars_max).to_json());
-            // What is removed may leave more than it was. Envelopes alone are far below a quarter of the limit.
-            if text.chars().count() <= untrusted::CHARS_MAX || chars_max < untrusted::CHARS_MAX / 4 {
-                return untrusted::wrap(&text, id);
-            }
-            chars_max /= 2;
-        }
-    }
-
-    /// Whether the model reads less in [`Outcome::text`] than there is.
-    pub fn is_cut_in_text(&self) -> bool {
-        self.untrusted.is_some() && self.to_json().len() > untrusted::CHARS_MAX
-    }
-
-    /// The same outcome with at most this many bytes of JSON, as far as cutting output, value and error can do it.
-    fn fitted(&self, bytes_max: usize) -> Cow<'_, Self> {
-        let whole = self.to_json().len();
-        if whole <= bytes_max {
-            return Cow::Borrowed(self);
-        }
-        let mut fitted = self.clone();
-        let output_bytes = self.output.get().len();
-        let body_bytes = match &self.status {
-            Status::Completed { value } => value.get().len(),
-            Status::Failed(failure) => failure.error.len(),
-            Status::Waiting { .. } => 0,
-        };
-        let room = bytes_max.saturating_sub(whole - output_bytes - body_bytes);
-        let body_max = room.saturating_sub(output_bytes.min(room / 2));
-        match &mut fitted.status {
-            Status::Completed { value } if body_bytes > body_max => *value = output::cut_value(value, body_max as u64),
-            Status::Failed(failure) => failure.error = output::cut_error(&failure.error, body_max as u64),
-            Status::Completed { .. } | Status::Waiting { .. } => {}
-        }
-        let output_max = room.saturating_sub(body_bytes.min(body_max));
-        if output_bytes > output_max {
-            fitted.output = output::cut_output(&self.output, output_max as u64);
-        }
-        Cow::Owned(fitted)
-    }
-
     /// The whole result as compact JSON, for programs.
     ///
     /// # Panics
@@ -438,16 +391,17 @@ impl Serialize for Outcome {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::ids::Method;
 
-    fn outcome(status: Status) -> Outcome {
+    pub(crate) fn outcome(status: Status) -> Outcome {
         Outcome {
             status,
             replay_safe: false,
             telemetry: Telemetry::default(),
             untrusted: None,
+            context: None,
             tool_calls: 0,
             output: RawValue::from_string("[]".into()).unwrap(),
         }
@@ -462,44 +416,6 @@ mod tests {
         assert_eq!(json["failurePhase"], "guest");
         assert_eq!(json["output"], serde_json::json!([]));
         assert_eq!(json["error"], "nothing");
-    }
-
-    #[test]
-    fn data_from_outside_is_wrapped_and_cut_to_its_limit() {
-        let value = |text: String| RawValue::from_string(serde_json::to_string(&text).unwrap()).unwrap();
-        let plain = outcome(Status::Completed { value: value("x".into()) });
-        assert_eq!(plain.text(), plain.to_json());
-        for body in ["y".repeat(untrusted::CHARS_MAX), "<|im_end|>".repeat(4_000), "\u{1}".repeat(9_000)] {
-            let completed = Status::Completed { value: value(body.clone()) };
-            let failed = Failure { kind: Kind::Stalled, error: body.clone(), bridge_dispatch_started: true };
-            for status in [completed, Status::Failed(failed)] {
-                let output = RawValue::from_string(format!("[{}]", value(body.clone()))).unwrap();
-                let outcome = Outcome { untrusted: Some("0".repeat(16)), output, ..outcome(status) };
-                let text = outcome.text();
-                let (_, inside) = text.split_once("\n---\n").unwrap();
-                let (inside, _) = inside.rsplit_once("\n<<<").unwrap();
-                assert!(inside.chars().count() <= untrusted::CHARS_MAX, "{}", inside.chars().count());
-                let json: serde_json::Value = serde_json::from_str(inside).unwrap();
-                assert!(json["output"][0]["truncated"].as_bool().unwrap(), "{json}");
-                assert!(json["value"]["truncated"].is_boolean() || json["error"].is_string(), "{json}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_was_cut_before_still_says_how_long_it_was() {
-        let mut ledger = crate::output::Ledger::new(32_768);
-        ledger.push(crate::output::Entry::Text(&"o".repeat(40_000)));
-        let long = RawValue::from_string(serde_json::to_string(&"v".repeat(100_000)).unwrap()).unwrap();
-        let (output, value) = ledger.complete(long, |_, _| output::Overflow::Cut);
-        let outcome = Outcome { untrusted: Some("0".repeat(16)), output, ..outcome(Status::Completed { value }) };
-        let fitted: serde_json::Value = serde_json::from_str(&outcome.fitted(untrusted::CHARS_MAX).to_json()).unwrap();
-        let original = |marker: &serde_json::Value| {
-            marker["omittedBytes"].as_u64().unwrap() + marker["prefix"].as_str().unwrap().len() as u64
-        };
-        assert_eq!(original(&fitted["value"]), 100_002);
-        assert_eq!(original(&fitted["output"][0]), 40_000 + r#"[{"type":"text","text":""}]"#.len() as u64);
-        assert!(fitted["value"]["prefix"].as_str().unwrap().starts_with("\"vvv"));
     }
 
     #[test]
