@@ -56,7 +56,7 @@ pub enum Overflow {
     Cut,
     /// The beginning of it, with the reason why the whole wasn't kept.
     NotKept(String),
-    /// A reference to the whole, which is kept: see [`reference`].
+    /// A reference to the whole, which is kept: see [`reference()`].
     Kept(Box<RawValue>),
 }
 
