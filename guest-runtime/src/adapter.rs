@@ -2,7 +2,7 @@
 //! getters and Proxy traps. It keeps its own stack, so nesting can't exhaust the guest's.
 
 use crate::engine::{self, Class, ElementType, Key, Keys, Kind, Primordials, Property, Thrown, Value};
-use crate::json_text::{push_integer, push_number, push_string};
+use crate::json_text::{push_escaped, push_integer, push_number, push_string};
 
 /// Containers that may be nested in each other: this many pass, one more fails.
 const DEPTH_MAX: usize = 1_000;
@@ -40,14 +40,41 @@ impl From<Thrown> for Refusal {
     }
 }
 
+/// Compact JSON, or the beginning of it.
+pub enum Json {
+    /// All of it.
+    Whole(Vec<u8>),
+    /// It is too long to be held at once.
+    Start(Start),
+}
+
+/// The beginning of JSON that is too long.
+#[derive(Default)]
+pub struct Start {
+    /// As many bytes of it as were asked for.
+    pub text: Vec<u8>,
+    /// How many bytes there are in all.
+    pub bytes: u64,
+    /// Quotes and backslashes in all of it: what the JSON has more when it is made a JSON string.
+    pub escapes: u64,
+}
+
 /// The compact JSON of `value`, at most `bytes_max` bytes of it.
 pub fn to_json(value: &Value, mode: Mode, bytes_max: usize) -> Result<Vec<u8>, Refusal> {
-    let mut adapter = Adapter { out: Vec::new(), stack: Vec::new(), keys: KeyTexts::default(), mode, bytes_max };
-    adapter.emit(value.clone())?;
-    while let Some(step) = adapter.next_step()? {
-        adapter.take(step)?;
-    }
+    let mut adapter = Adapter::new(mode, bytes_max);
+    adapter.all(value)?;
     Ok(adapter.out)
+}
+
+/// The compact JSON of `value`, or the first `start_bytes` bytes of it when it is longer than `bytes_max`.
+pub fn to_json_or_start(value: &Value, bytes_max: usize, start_bytes: usize) -> Result<Json, Refusal> {
+    let mut adapter = Adapter { start_bytes: Some(start_bytes), ..Adapter::new(Mode::Lenient, bytes_max) };
+    adapter.all(value)?;
+    if adapter.start.bytes == 0 {
+        return Ok(Json::Whole(adapter.out));
+    }
+    adapter.let_go(start_bytes);
+    Ok(Json::Start(adapter.start))
 }
 
 struct Adapter {
@@ -56,6 +83,9 @@ struct Adapter {
     keys: KeyTexts,
     mode: Mode,
     bytes_max: usize,
+    /// How much of something longer is kept; refused when absent.
+    start_bytes: Option<usize>,
+    start: Start,
 }
 
 /// The JSON of keys that came before: rows of a table have the same ones.
@@ -128,6 +158,42 @@ enum Step {
 }
 
 impl Adapter {
+    fn new(mode: Mode, bytes_max: usize) -> Self {
+        let keys = KeyTexts::default();
+        Self { out: Vec::new(), stack: Vec::new(), keys, mode, bytes_max, start_bytes: None, start: Start::default() }
+    }
+
+    fn all(&mut self, value: &Value) -> Result<(), Refusal> {
+        self.emit(value.clone())?;
+        while let Some(step) = self.next_step()? {
+            self.take(step)?;
+        }
+        Ok(())
+    }
+
+    /// Called when something is written whole: what is too long is refused, or counted and let go.
+    fn check_size(&mut self) -> Result<(), Refusal> {
+        if self.out.len() > self.bytes_max {
+            let start_bytes = self.start_bytes.ok_or(Refusal::TooLarge)?;
+            self.let_go(start_bytes);
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self, start_bytes: usize) {
+        if self.start.bytes == 0 {
+            let mut end = start_bytes.min(self.out.len());
+            // Not within a letter.
+            while self.out.get(end).is_some_and(|byte| byte & 0xC0 == 0x80) {
+                end -= 1;
+            }
+            self.start.text = self.out.get(..end).unwrap_or_default().to_vec();
+        }
+        self.start.bytes += self.out.len() as u64;
+        self.start.escapes += self.out.iter().filter(|byte| matches!(byte, b'"' | b'\\')).count() as u64;
+        self.out.clear();
+    }
+
     fn next_step(&mut self) -> Result<Option<Step>, Refusal> {
         let Some(frame) = self.stack.last_mut() else { return Ok(None) };
         Ok(Some(match &mut frame.children {
@@ -181,7 +247,7 @@ impl Adapter {
                 }
             }
         }
-        if self.out.len() > self.bytes_max { Err(Refusal::TooLarge) } else { Ok(()) }
+        self.check_size()
     }
 
     fn separate(&mut self) {
@@ -208,10 +274,35 @@ impl Adapter {
                 })?;
                 value.with_text(|text| push_string(&mut self.out, text))?;
             }
-            Kind::String => value.with_text(|text| push_string(&mut self.out, text))?,
+            Kind::String => value.with_text(|text| self.emit_text(text))??,
             Kind::Object => self.emit_object(value)?,
         }
-        if self.out.len() > self.bytes_max { Err(Refusal::TooLarge) } else { Ok(()) }
+        self.check_size()
+    }
+
+    /// A long text in parts, so that not all of it is held twice.
+    fn emit_text(&mut self, text: &str) -> Result<(), Refusal> {
+        const PART_BYTES: usize = 64 * 1024;
+        if text.len() <= PART_BYTES {
+            push_string(&mut self.out, text);
+            return Ok(());
+        }
+        self.out.push(b'"');
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (part, after) = rest.split_at(rest.floor_char_boundary(PART_BYTES));
+            if let Some(start_bytes) = self.start_bytes
+                && self.out.len() + part.len() > self.bytes_max
+            {
+                // Before it has to grow: memory is short when values are that long.
+                self.let_go(start_bytes);
+            }
+            push_escaped(&mut self.out, part);
+            self.check_size()?;
+            rest = after;
+        }
+        self.out.push(b'"');
+        Ok(())
     }
 
     fn refuse_when_strict(&self, refuse: impl FnOnce() -> Thrown) -> Result<(), Refusal> {
@@ -381,9 +472,7 @@ impl Adapter {
                 Number::Float(number) => push_number(&mut self.out, number),
                 Number::Quoted(digits) => push_string(&mut self.out, &digits),
             }
-            if self.out.len() > self.bytes_max {
-                return Err(Refusal::TooLarge);
-            }
+            self.check_size()?;
         }
         self.out.push(b']');
         Ok(())

@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 
-use crate::adapter::{self, Mode, Refusal};
+use crate::adapter::{self, Json, Refusal};
 use crate::codemode::cell::timers;
 use crate::codemode::cell::types::{
-    Failure, FailureKind, GuestLimits, Method, RequestError, Server, Settlement, StartInput, Turn,
+    Failure, FailureKind, GuestLimits, JsonStart, Method, RequestError, Server, Settlement, StartInput, Turn,
 };
 use crate::engine::{self, Deferred, PromiseState, Thrown, Value};
 use crate::{catalog, random, rejections, report};
@@ -52,7 +52,7 @@ pub struct Cell {
     pub started_at_ms: u64,
     promise: Option<Value>,
     /// The adapted value, once the cell's promise is fulfilled.
-    value: Option<Vec<u8>>,
+    value: Option<Json>,
     numbers: BTreeMap<u8, u32>,
     pending: BTreeMap<(u8, u32), Pending>,
     /// Requests whose replies are being delivered in this turn, and weren't yet.
@@ -349,13 +349,18 @@ fn fulfilled(value: &Value) -> Turn {
     }
     match rejections::first_unhandled() {
         Some(reason) => thrown(&reason, FailureKind::UnhandledRejection),
-        None => Turn::Finished(with(|cell| cell.value.take()).unwrap_or_default()),
+        None => match with(|cell| cell.value.take()) {
+            Some(Json::Start(start)) => Turn::FinishedBeyond(JsonStart { text: start.text, bytes: start.bytes }),
+            Some(Json::Whole(json)) => Turn::Finished(json),
+            None => Turn::Finished(Vec::new()),
+        },
     }
 }
 
-fn adapt(value: &Value) -> Result<Vec<u8>, Turn> {
-    let bytes_max = with(|cell| cell.limits.value_bytes);
-    adapter::to_json(value, Mode::Lenient, usize::try_from(bytes_max).unwrap_or(usize::MAX)).map_err(|refusal| {
+fn adapt(value: &Value) -> Result<Json, Turn> {
+    let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let (bytes_max, start_bytes) = with(|cell| (size(cell.limits.value_bytes), size(cell.limits.output_bytes)));
+    adapter::to_json_or_start(value, bytes_max, start_bytes).map_err(|refusal| {
         match refusal {
             Refusal::Thrown => thrown(&engine::take_exception(), FailureKind::UncaughtException),
             Refusal::TooDeep => failed(

@@ -3,6 +3,12 @@
 /// Appends `text` as a JSON string.
 pub fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
+    push_escaped(out, text);
+    out.push(b'"');
+}
+
+/// Appends `text` as it stands inside of a JSON string.
+pub fn push_escaped(out: &mut Vec<u8>, text: &str) {
     let mut rest = text.as_bytes();
     loop {
         let clean = clean_bytes(rest);
@@ -20,7 +26,16 @@ pub fn push_string(out: &mut Vec<u8>, text: &str) {
         }
         rest = after;
     }
-    out.push(b'"');
+}
+
+/// How many bytes [`push_string`] appends.
+pub fn string_bytes(text: &str) -> u64 {
+    let escaped = |byte: u8| match escape_of(byte) {
+        Some(Escape::Short(_)) => 2,
+        Some(Escape::Code) => 6,
+        None => 1,
+    };
+    text.bytes().map(escaped).sum::<u64>() + 2
 }
 
 /// How many bytes at the start need no escape. Looks at a word at a time.

@@ -6,11 +6,11 @@ use std::cell::Cell as Counter;
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::adapter::{self, Mode, Refusal};
+use crate::adapter::{self, Json, Mode, Refusal, Start};
 use crate::catalog;
 use crate::cell::{self, Cancelled, Pending, QueueFull, Shape};
 use crate::codemode::cell::catalog as host;
-use crate::codemode::cell::types::{ApiFile, Method, RequestError};
+use crate::codemode::cell::types::{ApiFile, JsonStart, Method, RequestError};
 use crate::codemode::cell::{control, namespaces, output, results, timers, tools};
 use crate::engine::{self, Attributes, Call, Key, Kind, Primordials, Result, Value};
 use crate::{crypto, encoding, inspect, json_text, random, report};
@@ -180,31 +180,56 @@ pub fn install() {
 fn text(call: &Call<'_>, _: i32) -> Result<Value> {
     let value = call.argument(0);
     if matches!(value.kind(), Kind::String) {
-        let bytes_max = value_bytes_max();
-        value.with_text(|text| {
-            let end = text.floor_char_boundary(bytes_max);
-            output::text(text.get(..end).unwrap_or_default().as_bytes());
-        })?;
-    } else {
-        output::text(&adapted(&value)?);
+        value.with_text(emit_text)?;
+        return Ok(Value::undefined());
+    }
+    match adapted(&value)? {
+        Json::Whole(json) => emit_text(&String::from_utf8_lossy(&json)),
+        Json::Start(start) => {
+            let bytes = start.bytes + start.escapes + 2;
+            emit_beyond(&String::from_utf8_lossy(&start.text), bytes);
+        }
     }
     Ok(Value::undefined())
 }
 
+fn emit_text(text: &str) {
+    let (value_bytes, start_bytes) = output_sizes();
+    if text.len() <= value_bytes {
+        output::text(text.as_bytes());
+    } else {
+        let start = text.get(..text.floor_char_boundary(start_bytes)).unwrap_or_default();
+        emit_beyond(start, json_text::string_bytes(text));
+    }
+}
+
+/// Counts a text that is too long: its beginning, and the bytes of its JSON.
+fn emit_beyond(start: &str, bytes: u64) {
+    let mut text = b"\"".to_vec();
+    json_text::push_escaped(&mut text, start);
+    output::beyond(true, &JsonStart { text, bytes });
+}
+
 fn json(call: &Call<'_>, _: i32) -> Result<Value> {
-    output::json(&adapted(&call.argument(0))?);
+    match adapted(&call.argument(0))? {
+        Json::Whole(json) => output::json(&json),
+        Json::Start(start) => output::beyond(false, &JsonStart { text: start.text, bytes: start.bytes }),
+    }
     Ok(Value::undefined())
 }
 
-fn value_bytes_max() -> usize {
-    cell::with(|cell| usize::try_from(cell.limits.value_bytes).unwrap_or(usize::MAX))
+/// Bytes of what leaves the guest whole, and of the beginning of what doesn't.
+fn output_sizes() -> (usize, usize) {
+    let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
+    cell::with(|cell| (size(cell.limits.value_bytes), size(cell.limits.output_bytes)))
 }
 
-fn adapted(value: &Value) -> Result<Vec<u8>> {
-    adapter::to_json(value, Mode::Lenient, value_bytes_max()).map_err(|refusal| match refusal {
+fn adapted(value: &Value) -> Result<Json> {
+    let (value_bytes, start_bytes) = output_sizes();
+    adapter::to_json_or_start(value, value_bytes, start_bytes).map_err(|refusal| match refusal {
         Refusal::Thrown => engine::Thrown,
         Refusal::TooDeep => engine::throw_range_error("the value is nested deeper than 1000 levels"),
-        Refusal::TooLarge => engine::throw_range_error("the value is too large to be emitted; emit parts of it"),
+        Refusal::TooLarge => engine::throw_range_error("the value is too large"),
     })
 }
 
@@ -264,7 +289,9 @@ fn yield_control(call: &Call<'_>, _: i32) -> Result<Value> {
     let reason = match reason.kind() {
         Kind::Undefined | Kind::Null => None,
         Kind::String => Some(reason.to_text()?),
-        _ => Some(String::from_utf8_lossy(&adapted(&reason)?).into_owned()),
+        _ => Some(match adapted(&reason)? {
+            Json::Whole(json) | Json::Start(Start { text: json, .. }) => String::from_utf8_lossy(&json).into_owned(),
+        }),
     };
     let reason = reason.as_ref().map(|text| {
         let end = text.floor_char_boundary(YIELD_REASON_BYTES_MAX);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use codemode_core::ids;
 use codemode_core::outcome::Kind;
-use wasmtime::component::{ComponentType, Lift, Lower};
+use wasmtime::component::{ComponentType, Lift, Lower, WasmList};
 
 #[derive(ComponentType, Lift, Lower, Clone, Copy, Debug, PartialEq, Eq)]
 #[component(enum)]
@@ -66,6 +66,8 @@ pub(crate) struct GuestLimits {
     pub result_bytes: u32,
     #[component(name = "value-bytes")]
     pub value_bytes: u32,
+    #[component(name = "output-bytes")]
+    pub output_bytes: u32,
     #[component(name = "error-text-bytes")]
     pub error_text_bytes: u32,
 }
@@ -175,6 +177,25 @@ pub(crate) struct Failure {
 }
 
 #[derive(ComponentType, Lift)]
+#[component(record)]
+pub(crate) struct JsonStart {
+    #[component(name = "text")]
+    pub text: Vec<u8>,
+    #[component(name = "bytes")]
+    pub bytes: u64,
+}
+
+/// The same, in the guest's memory still.
+#[derive(ComponentType, Lift)]
+#[component(record)]
+pub(crate) struct JsonStartInPlace {
+    #[component(name = "text")]
+    pub text: WasmList<u8>,
+    #[component(name = "bytes")]
+    pub bytes: u64,
+}
+
+#[derive(ComponentType, Lift)]
 #[component(variant)]
 pub(crate) enum Turn {
     #[component(name = "awaiting")]
@@ -183,6 +204,8 @@ pub(crate) enum Turn {
     Draining,
     #[component(name = "finished")]
     Finished(Vec<u8>),
+    #[component(name = "finished-beyond")]
+    FinishedBeyond(JsonStart),
     #[component(name = "failed")]
     Failed(Failure),
 }

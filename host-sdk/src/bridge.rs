@@ -9,13 +9,13 @@ use codemode_core::cell::{Payload, Request};
 use codemode_core::ids::{Method, RequestId};
 use codemode_core::json;
 use codemode_core::limits::{self, Limits};
-use codemode_core::output::{Entry, Ledger};
+use codemode_core::output::{Entry, JsonStart, Ledger};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use wasmtime::component::{Linker, LinkerInstance, WasmList};
 use wasmtime::{ResourceLimiter, StoreContextMut};
 
-use crate::bindings::Datetime;
+use crate::bindings::{Datetime, JsonStartInPlace};
 use crate::catalog::{Catalog, File};
 use crate::instance::far_future;
 use crate::snapshot::RestoreCursor;
@@ -347,6 +347,15 @@ fn link_output(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
     linker.func_wrap("json", |mut caller: Caller<'_>, (entry,): (WasmList<u8>,)| {
         with_ledger(&mut caller, &entry, |ledger, bytes| {
             ledger.push(Entry::Json(json::check(bytes).map_err(|_| "an entry that isn't acceptable JSON")?));
+            Ok(())
+        })
+    })?;
+    linker.func_wrap("beyond", |mut caller: Caller<'_>, (is_text, content): (bool, JsonStartInPlace)| {
+        let whole_bytes_max = caller.data().value_bytes_max as u64;
+        with_ledger(&mut caller, &content.text, |ledger, start| {
+            let start = String::from_utf8(start.to_vec()).ok();
+            let start = start.and_then(|text| JsonStart::new(text, content.bytes, whole_bytes_max));
+            ledger.push_beyond(is_text, start.ok_or("the beginning of an entry that isn't one")?);
             Ok(())
         })
     })?;

@@ -18,7 +18,7 @@ use codemode_core::ids::{RequestId, RunId};
 use codemode_core::input::ExecInput;
 use codemode_core::limits;
 use codemode_core::outcome::{Failure, Kind, Outcome, Status};
-use codemode_core::output::{Ledger, Overflow};
+use codemode_core::output::{FinalValue, Ledger, Overflow};
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -620,10 +620,10 @@ impl Drive {
 
     /// A value that exceeds its budget, or what a model reads of data from outside, is kept when somebody can ask for it,
     /// with a reference in its place.
-    fn complete(&mut self, value: Box<RawValue>) -> Outcome {
+    fn complete(&mut self, value: FinalValue) -> Outcome {
         let (results, is_untrusted) = (self.current.results.clone(), self.is_untrusted);
-        let may_keep = self.cell.may_keep_value() && value.get().starts_with(['{', '[']);
-        let whole_bytes = value.get().len();
+        let may_keep = self.cell.may_keep_value() && value.start().starts_with(['{', '[']);
+        let whole_bytes = value.start().len();
         let mut retained = None;
         let mut keep = |value: &RawValue, bytes_max| {
             if !may_keep {
@@ -805,6 +805,7 @@ fn guest_limits(limits: &codemode_core::limits::Limits) -> GuestLimits {
         argument_bytes: small(limits::fixed(&limits::ARGUMENT_BYTES)),
         result_bytes: small(limits.inbox_bytes()),
         value_bytes: small(limits.value_bytes()),
+        output_bytes: small(limits.max_output_bytes()),
         error_text_bytes: small(limits::fixed(&limits::ERROR_TEXT_BYTES)),
     }
 }

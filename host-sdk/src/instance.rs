@@ -11,7 +11,7 @@ use codemode_core::ids::RequestId;
 use codemode_core::json;
 use codemode_core::limits::{self, Limits};
 use codemode_core::outcome::Kind;
-use codemode_core::output::Ledger;
+use codemode_core::output::{FinalValue, JsonStart, Ledger};
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 use wasmtime::component::{ComponentNamedList, Instance as Component, Lift, Lower, TypedFunc, WasmList};
@@ -171,7 +171,8 @@ impl Instance {
         let turn = match turn {
             bindings::Turn::Awaiting => Turn::Awaiting,
             bindings::Turn::Draining => Turn::Draining,
-            bindings::Turn::Finished(value) => Turn::Finished(checked_value(&value)?),
+            bindings::Turn::Finished(value) => Turn::Finished(FinalValue::Whole(checked_value(&value)?)),
+            bindings::Turn::FinishedBeyond(start) => Turn::Finished(self.checked_start(start)?),
             bindings::Turn::Failed(failure) => {
                 Turn::Failed(Lost { kind: failure.kind.into(), error: checked_text(failure.text)? })
             }
@@ -182,6 +183,14 @@ impl Instance {
             requests: std::mem::take(&mut host.requests),
             cleared: std::mem::take(&mut host.cleared),
         })
+    }
+
+    fn checked_start(&self, start: bindings::JsonStart) -> Result<FinalValue, Lost> {
+        let start = String::from_utf8(start.text)
+            .ok()
+            .and_then(|text| JsonStart::new(text, start.bytes, self.value_bytes_max))
+            .ok_or_else(|| violation("the beginning of a value that isn't one"))?;
+        Ok(FinalValue::Beyond(start))
     }
 
     /// Why a turn trapped. The host's own flags come before anything that the trap says.
@@ -364,6 +373,7 @@ mod tests {
             argument_bytes: 1_024,
             result_bytes: 1_024,
             value_bytes: 1_024,
+            output_bytes: 1_024,
             error_text_bytes: 1_024,
         };
         let input = StartInput {
@@ -388,7 +398,7 @@ mod tests {
         instance.restore(engine.base.with(None).open(snapshot.into()).unwrap()).unwrap();
         let replies = vec![(RequestId { method: Method::Yield, number: 1 }, Reply::Done)];
         let report = instance.settle(replies, Some((5, 6, 7, 8)), context()).report.unwrap();
-        let Turn::Finished(value) = report.turn else { panic!("{:?}", report.turn) };
+        let Turn::Finished(FinalValue::Whole(value)) = report.turn else { panic!("{:?}", report.turn) };
         assert_eq!(value.get(), "[1]");
     }
 

@@ -351,11 +351,11 @@ impl Limits {
         self.memory_limit_bytes.min(self.max_snapshot_bytes)
     }
 
-    /// Bytes of JSON that one value or output entry may have on its way out of the guest. What the budget of output
-    /// doesn't allow is cut on the host, which needs the whole text to say how much was cut.
+    /// Bytes of JSON that one value or output entry may have to leave the guest whole: as many as may be emitted, or kept as
+    /// a result if the guest has the memory to make it. Of what is longer, the beginning and the length are enough.
     pub fn value_bytes(&self) -> u64 {
         const FRAME_BYTES: u64 = 64 * KIB;
-        (self.memory_limit_bytes / 4).max(self.max_output_bytes + FRAME_BYTES)
+        (self.memory_limit_bytes / 4).min(self.inbox_bytes()).max(self.max_output_bytes + FRAME_BYTES)
     }
 
     /// Requests, timers included, that may be unsettled at once: in flight and queued.

@@ -152,7 +152,7 @@ mod tests {
         let mut ledger = crate::output::Ledger::new(32_768);
         ledger.push(crate::output::Entry::Text(&"o".repeat(40_000)));
         let long = RawValue::from_string(serde_json::to_string(&"v".repeat(100_000)).unwrap()).unwrap();
-        let (output, value) = ledger.complete(long, |_, _| output::Overflow::Cut);
+        let (output, value) = ledger.complete(output::FinalValue::Whole(long), |_, _| output::Overflow::Cut);
         let outcome = Outcome { untrusted: Some("0".repeat(16)), output, ..outcome(Status::Completed { value }) };
         let fitted: serde_json::Value = serde_json::from_str(&outcome.fitted(20_000).to_json()).unwrap();
         let original = |marker: &serde_json::Value| {

@@ -11,6 +11,7 @@ use crate::limits;
 const ERROR_CUT_SUFFIX: &str = " [error truncated]";
 const OUTPUT_GUIDANCE: &str =
     "Output exceeded its budget. Emit less: filter, aggregate or page before text() and json().";
+const TEXT_ENTRY_START: &str = r#"{"type":"text","text":"#;
 const JSON_ENTRY_START: &str = r#"{"type":"json","value":"#;
 const OUTPUT_TYPE: &str = r#""type":"truncated","#;
 const KEPT_GUIDANCE_START: &str =
@@ -48,6 +49,43 @@ pub struct Ledger {
 /// The guest emitted more console output than its own limit lets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConsoleFlood;
+
+/// The final value of a cell.
+#[derive(Debug)]
+pub enum FinalValue {
+    /// All of it.
+    Whole(Box<RawValue>),
+    /// The beginning of one that was too long to leave the guest.
+    Beyond(JsonStart),
+}
+
+impl FinalValue {
+    /// As much of its JSON as there is here.
+    pub fn start(&self) -> &str {
+        match self {
+            Self::Whole(value) => value.get(),
+            Self::Beyond(start) => &start.text,
+        }
+    }
+}
+
+/// The beginning of JSON that was too long to leave the guest.
+#[derive(Debug)]
+pub struct JsonStart {
+    text: String,
+    /// Bytes of all of it.
+    bytes: u64,
+}
+
+impl JsonStart {
+    /// The beginning of JSON that has `bytes` bytes in all. `None` when what has at most `whole_bytes_max` bytes should have
+    /// come whole, or when the beginning is longer than all of it.
+    pub fn new(text: String, bytes: u64, whole_bytes_max: u64) -> Option<Self> {
+        /// Nothing in the guest's memory is longer, whatever its escapes.
+        const BYTES_MAX: u64 = 1 << 40;
+        ((whole_bytes_max + 1..BYTES_MAX).contains(&bytes) && length(&text) <= bytes).then_some(Self { text, bytes })
+    }
+}
 
 /// What stands for a value that exceeds its budget.
 #[derive(Debug)]
@@ -108,6 +146,23 @@ impl Ledger {
             self.entries.push(stored);
             self.is_whole = !is_last;
         }
+        self.count(bytes);
+    }
+
+    /// Adds an entry that was too long to leave the guest.
+    pub fn push_beyond(&mut self, is_text: bool, content: JsonStart) {
+        let frame = if is_text { TEXT_ENTRY_START } else { JSON_ENTRY_START };
+        if self.is_whole {
+            let mut start = format!("{frame}{}", content.text);
+            start.truncate(start.floor_char_boundary(usize::try_from(self.bytes_max).unwrap_or(usize::MAX)));
+            self.stored_bytes += length(&start);
+            self.entries.push(start);
+            self.is_whole = false;
+        }
+        self.count(length(frame) + content.bytes + length("}"));
+    }
+
+    fn count(&mut self, bytes: u64) {
         self.total_bytes += bytes + u64::from(self.count > 0);
         self.count += 1;
     }
@@ -131,21 +186,28 @@ impl Ledger {
     /// for the value; it is told how many bytes it may have.
     pub fn complete(
         &mut self,
-        value: Box<RawValue>,
+        value: FinalValue,
         overflow: impl FnOnce(&RawValue, u64) -> Overflow,
     ) -> (Box<RawValue>, Box<RawValue>) {
-        let value_bytes = length(value.get());
+        let value_bytes = match &value {
+            FinalValue::Whole(value) => length(value.get()),
+            FinalValue::Beyond(start) => start.bytes,
+        };
         let guaranteed = value_bytes.min(self.bytes_max / 2);
         let output = self.deliver(self.bytes_max - guaranteed);
         let left = self.bytes_max.saturating_sub(self.charged(self.bytes_max - guaranteed));
-        if value_bytes <= left {
-            return (output, value);
-        }
-        let cut = |guidance: &str| raw(marker("", guidance, value.get(), value_bytes, left));
-        let value = match overflow(&value, left) {
-            Overflow::Cut => cut(VALUE_GUIDANCE),
-            Overflow::NotKept(reason) => cut(&format!("{VALUE_GUIDANCE} It wasn't kept: {reason}.")),
-            Overflow::Kept(reference) => reference,
+        let stands_for = match &value {
+            FinalValue::Whole(whole) if value_bytes > left => overflow(whole, left),
+            FinalValue::Whole(_) | FinalValue::Beyond(_) => Overflow::Cut,
+        };
+        let cut = |guidance: &str, start: &str| raw(marker("", guidance, start, value_bytes, left));
+        let value = match (value, stands_for) {
+            (_, Overflow::Kept(reference)) => reference,
+            (FinalValue::Whole(value), _) if value_bytes <= left => value,
+            (value, Overflow::NotKept(reason)) => {
+                cut(&format!("{VALUE_GUIDANCE} It wasn't kept: {reason}."), value.start())
+            }
+            (value, Overflow::Cut) => cut(VALUE_GUIDANCE, value.start()),
         };
         (output, value)
     }
@@ -244,7 +306,7 @@ fn length(text: &str) -> u64 {
 
 fn entry_json(entry: Entry<'_>) -> String {
     match entry {
-        Entry::Text(text) => format!(r#"{{"type":"text","text":{}}}"#, quoted(text)),
+        Entry::Text(text) => format!("{TEXT_ENTRY_START}{}}}", quoted(text)),
         Entry::Json(value) => format!("{JSON_ENTRY_START}{}}}", value.get()),
     }
 }
@@ -266,7 +328,7 @@ fn start_of(text: &str, bytes_max: usize) -> &str {
 
 fn entry_bytes(entry: Entry<'_>) -> u64 {
     match entry {
-        Entry::Text(text) => length(r#"{"type":"text","text":}"#) + json_string_bytes(text),
+        Entry::Text(text) => length(TEXT_ENTRY_START) + json_string_bytes(text) + length("}"),
         Entry::Json(value) => length(JSON_ENTRY_START) + length(value.get()) + length("}"),
     }
 }
@@ -393,10 +455,10 @@ mod tests {
     #[test]
     fn a_large_value_keeps_half_and_takes_what_output_leaves() {
         let value = |bytes: usize| RawValue::from_string(format!("\"{}\"", "v".repeat(bytes))).unwrap();
-        let (output, kept) = ledger(&["small"]).complete(value(900), |_, _| Overflow::Cut);
+        let (output, kept) = ledger(&["small"]).complete(FinalValue::Whole(value(900)), |_, _| Overflow::Cut);
         assert_eq!(parsed(&output)[0]["text"], "small");
         assert_eq!(kept.get().len(), 902);
-        let (output, cut) = ledger(&[&"o".repeat(5_000)]).complete(value(5_000), |_, _| Overflow::Cut);
+        let (output, cut) = ledger(&[&"o".repeat(5_000)]).complete(FinalValue::Whole(value(5_000)), |_, _| Overflow::Cut);
         assert!(output.get().len() as u64 + cut.get().len() as u64 <= BUDGET);
         let marker = parsed(&cut);
         assert_eq!(marker["truncated"], true);
@@ -409,7 +471,7 @@ mod tests {
         let rows = serde_json::to_string(&vec!["row"; 500]).unwrap();
         let rows = RawValue::from_string(rows).unwrap();
         for emitted in [0, 5_000] {
-            let (output, value) = ledger(&[&"o".repeat(emitted)]).complete(rows.clone(), |value, bytes_max| {
+            let (output, value) = ledger(&[&"o".repeat(emitted)]).complete(FinalValue::Whole(rows.clone()), |value, bytes_max| {
                 assert_eq!(value.get(), rows.get());
                 Overflow::Kept(reference("result_1", value, bytes_max).unwrap())
             });
@@ -421,8 +483,30 @@ mod tests {
         }
         assert!(reference("result_1", &rows, 320).is_some());
         assert!(reference("result_1", &rows, 200).is_none(), "no reference without an identity");
-        let (_, value) = ledger(&[]).complete(rows, |_, _| Overflow::NotKept("the store is full".into()));
+        let (_, value) = ledger(&[]).complete(FinalValue::Whole(rows), |_, _| Overflow::NotKept("the store is full".into()));
         assert!(parsed(&value)["guidance"].as_str().unwrap().ends_with("It wasn't kept: the store is full."));
+    }
+
+    #[test]
+    fn what_was_too_long_to_leave_the_guest_is_counted_like_everything_else() {
+        let start = |text: &str| JsonStart::new(text.to_owned(), 50_000, 10_000).unwrap();
+        for (is_text, prefix) in [(true, r#"[{"type":"text","text":"abc"#), (false, r#"[{"type":"json","value":"abc"#)] {
+            let mut ledger = ledger(&[]);
+            ledger.push_beyond(is_text, start("\"abc"));
+            ledger.push(Entry::Text("later"));
+            let later = length(r#",{"type":"text","text":"later"}"#);
+            let (output, value) = ledger.complete(FinalValue::Beyond(start("[1,2")), |_, _| Overflow::Cut);
+            let (output, value) = (parsed(&output), parsed(&value));
+            let original = |marker: &Value| {
+                marker["omittedBytes"].as_u64().unwrap() + marker["prefix"].as_str().unwrap().len() as u64
+            };
+            assert!(output[0]["prefix"].as_str().unwrap().starts_with(prefix), "{output}");
+            assert_eq!(original(&output[0]), length(prefix) - 4 + 50_000 + 1 + later + 1);
+            assert_eq!((original(&value), &value["prefix"]), (50_000, &serde_json::json!("[1,2")));
+        }
+        assert!(JsonStart::new(String::new(), 10_000, 10_000).is_none(), "it should have come whole");
+        assert!(JsonStart::new("x".repeat(11), 10, 5).is_none());
+        assert!(JsonStart::new(String::new(), u64::MAX, 5).is_none());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 use crate::budget::Budget;
 use crate::ids::RequestId;
 use crate::outcome::{Kind, PendingCall, WaitReason};
+use crate::output::FinalValue;
 use crate::slots::SlotsFull;
 
 /// Something happened.
@@ -102,7 +103,7 @@ pub enum Turn {
     /// The cell's promise is settled, and requests are not.
     Draining,
     /// The cell is done.
-    Finished(Box<RawValue>),
+    Finished(FinalValue),
     /// The cell failed.
     Failed(Lost),
 }
@@ -276,7 +277,7 @@ pub struct Suspension {
 #[derive(Debug)]
 pub enum Ending {
     /// With a value.
-    Completed(Box<RawValue>),
+    Completed(FinalValue),
     /// With a failure.
     Failed(Lost),
 }

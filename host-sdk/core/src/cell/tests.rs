@@ -3,11 +3,16 @@
 use serde_json::value::RawValue;
 
 use super::*;
+use crate::output::FinalValue;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 fn raw(json: &str) -> Box<RawValue> {
     RawValue::from_string(json.to_owned()).unwrap()
+}
+
+fn value(json: &str) -> FinalValue {
+    FinalValue::Whole(raw(json))
 }
 
 fn id(method: Method, number: u32) -> RequestId {
@@ -55,7 +60,7 @@ fn names(cell: &mut Cell, actions: &[Action]) -> Vec<String> {
         Action::PauseBudget => "pause budget".to_owned(),
         Action::ResumeBudget => "resume budget".to_owned(),
         Action::Suspend(suspension) => format!("suspend {:?}", suspension.reason),
-        Action::Finish(Ending::Completed(value)) => format!("completed {value}"),
+        Action::Finish(Ending::Completed(value)) => format!("completed {}", value.start()),
         Action::Finish(Ending::Failed(lost)) => format!("failed {}", lost.kind.as_str()),
     };
     actions.iter().map(name).collect()
@@ -285,7 +290,7 @@ fn members_of_servers_are_never_safe_to_repeat_and_count_as_calls() {
 #[test]
 fn a_cell_without_host_work_takes_no_slot() {
     let mut cell = begun(Options::default());
-    check(&mut cell, ended(Turn::Finished(raw("3")), vec![]), &["completed 3"]);
+    check(&mut cell, ended(Turn::Finished(value("3")), vec![]), &["completed 3"]);
     assert!(!cell.has_slot());
 }
 
@@ -312,7 +317,7 @@ fn a_yield_parks_and_a_wait_settles_it() {
     assert_eq!(suspension.reason, WaitReason::Yield);
     assert_eq!(suspension.yield_reason.as_deref(), Some("look"));
     check(&mut cell, Event::Waited(Budget::start(MS(100), MS(1))), &["settle 1"]);
-    check(&mut cell, ended(Turn::Finished(raw("1")), vec![]), &["completed 1"]);
+    check(&mut cell, ended(Turn::Finished(value("1")), vec![]), &["completed 1"]);
 }
 
 #[test]
@@ -354,7 +359,7 @@ fn a_lying_guest_is_closed() {
     let lies: Vec<(Turn, Vec<Request>)> = vec![
         (Turn::Awaiting, vec![]),
         (Turn::Draining, vec![]),
-        (Turn::Finished(raw("1")), vec![tool(1)]),
+        (Turn::Finished(value("1")), vec![tool(1)]),
         (Turn::Awaiting, vec![tool(1), tool(1)]),
         (Turn::Awaiting, vec![tool(2), tool(1)]),
         (Turn::Awaiting, vec![tool(0)]),
@@ -401,7 +406,7 @@ fn replies_that_come_before_the_turn_runs_go_along() {
     let actions = cell.handle(Event::Settled(id(Method::CallValue, 2), Reply::Done), MS(1));
     check(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), &[]);
     assert_eq!(names(&mut cell, &actions), ["settle 2"]);
-    check(&mut cell, ended(Turn::Finished(raw("1")), vec![]), &["completed 1"]);
+    check(&mut cell, ended(Turn::Finished(value("1")), vec![]), &["completed 1"]);
 }
 
 #[test]
@@ -411,7 +416,7 @@ fn a_cancelled_timer_is_not_delivered() {
     cell.handle(Event::SlotTaken, MS(1));
     check(&mut cell, Event::Settled(id(Method::CallValue, 1), Reply::Done), &["settle 1"]);
     check(&mut cell, Event::Settled(id(Method::Sleep, 1), Reply::Done), &[]);
-    let report = TurnReport { turn: Turn::Finished(raw("1")), requests: vec![], cleared: vec![1] };
+    let report = TurnReport { turn: Turn::Finished(value("1")), requests: vec![], cleared: vec![1] };
     check(&mut cell, Event::TurnEnded(report), &["completed 1"]);
 }
 
@@ -708,7 +713,7 @@ impl Run {
         let timers = self.pending.iter().filter(|id| id.method == Method::Sleep).map(|id| id.number);
         let cleared: Vec<u32> = timers.collect::<Vec<_>>().into_iter().filter(|_| self.one_in(4)).collect();
         self.pending.retain(|id| id.method != Method::Sleep || !cleared.contains(&id.number));
-        let turn = if self.pending.is_empty() { Turn::Finished(raw("1")) } else { Turn::Awaiting };
+        let turn = if self.pending.is_empty() { Turn::Finished(value("1")) } else { Turn::Awaiting };
         Event::TurnEnded(TurnReport { turn, requests, cleared })
     }
 }
