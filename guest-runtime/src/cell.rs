@@ -360,18 +360,16 @@ fn fulfilled(value: &Value) -> Turn {
 fn adapt(value: &Value) -> Result<Json, Turn> {
     let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
     let (bytes_max, start_bytes) = with(|cell| (size(cell.limits.value_bytes), size(cell.limits.output_bytes)));
-    adapter::to_json_or_start(value, bytes_max, start_bytes).map_err(|refusal| {
-        match refusal {
-            Refusal::Thrown => thrown(&engine::take_exception(), FailureKind::UncaughtException),
-            Refusal::TooDeep => failed(
-                FailureKind::ValueTooDeep,
-                String::from("the returned value is nested deeper than 1000 levels; return a flatter one"),
-            ),
-            Refusal::TooLarge => failed(
-                FailureKind::UncaughtException,
-                format!("the returned value is longer than {bytes_max} bytes of JSON; return a smaller one"),
-            ),
-        }
+    adapter::to_json_or_start(value, bytes_max, start_bytes).map_err(|refusal| match refusal {
+        Refusal::Thrown => thrown(&engine::take_exception(), FailureKind::UncaughtException),
+        Refusal::TooDeep => failed(
+            FailureKind::ValueTooDeep,
+            String::from("the returned value is nested deeper than 1000 levels; return a flatter one"),
+        ),
+        Refusal::TooLarge => failed(
+            FailureKind::UncaughtException,
+            format!("the returned value is longer than {bytes_max} bytes of JSON; return a smaller one"),
+        ),
     })
 }
 

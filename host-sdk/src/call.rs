@@ -1,7 +1,7 @@
 //! One call of `exec` or `wait`: moves its cell between a worker and the embedder's future until the call has its outcome,
 //! and cleans up when nobody waits for that any more.
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use codemode_core::cell::{CancelReason, Ending, Lost};
@@ -19,7 +19,7 @@ pub(crate) async fn run(mut drive: Box<Drive>, number: u64, span: Span) -> Outco
     let reins = drive.reins.clone();
     let guard = CancelOnDrop { engine: session.engine.clone(), reins: reins.clone(), number };
     let outcome = loop {
-        match on_worker(drive).await {
+        match on_worker(drive, number).await {
             Some(Step::Idle(idle)) => {
                 drive = idle;
                 drive.rest().await;
@@ -28,7 +28,7 @@ pub(crate) async fn run(mut drive: Box<Drive>, number: u64, span: Span) -> Outco
                 drive = waiting;
                 drive.queue_for_instance().await;
             }
-            Some(Step::Returned(outcome, _)) => break unless_cancelled(outcome, &session.engine, &reins, number),
+            Some(Step::Returned(outcome, _)) => break outcome,
             None => {
                 let error = String::from("the runtime failed inside this cell");
                 break session
@@ -36,19 +36,18 @@ pub(crate) async fn run(mut drive: Box<Drive>, number: u64, span: Span) -> Outco
             }
         }
     };
-    // Another call may have begun: the cell was parked before this one got here.
-    let _ = reins.call.compare_exchange(number, number + 1, SeqCst, SeqCst);
-    drop(guard);
+    let outcome = match reins.end_call(number) {
+        Err(lost) if outcome.is_waiting() => cancelled(outcome, lost, &session.engine, &reins),
+        Ok(()) | Err(_) => outcome,
+    };
+    guard.disarm();
     note(&span, &outcome);
     outcome
 }
 
-/// A waiting result, unless the cell was cancelled after it was parked and before anybody got that result.
-fn unless_cancelled(outcome: Outcome, engine: &Arc<Shared>, reins: &Reins, number: u64) -> Outcome {
-    let Status::Waiting { run_id, .. } = &outcome.status else { return outcome };
-    let Some(lost) = reins.cancellation().filter(|_| reins.call.load(SeqCst) == number) else { return outcome };
-    let parked = engine.parked().remove(run_id);
-    drop(parked);
+/// The outcome of a call that was cancelled after its cell was parked and before anybody got the waiting result.
+fn cancelled(outcome: Outcome, lost: Lost, engine: &Arc<Shared>, reins: &Reins) -> Outcome {
+    abandon(engine, &outcome);
     let bridge_dispatch_started = reins.bridge_dispatch_started.load(Relaxed);
     let failure = Failure { kind: lost.kind, error: lost.error, bridge_dispatch_started };
     Outcome { status: Status::Failed(failure), ..outcome }
@@ -70,22 +69,27 @@ struct CancelOnDrop {
     number: u64,
 }
 
+impl CancelOnDrop {
+    fn disarm(mut self) {
+        // Numbers begin with one.
+        self.number = 0;
+    }
+}
+
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if self.reins.call.load(SeqCst) != self.number {
-            // It has its outcome, or a later call has the cell.
-            return;
+        // Not when it has its outcome, or when a later call has the cell.
+        if self.number != 0 && self.reins.cancel_call(self.number, CancelReason::Caller) {
+            // It may be parked by now, or have kept its value, with a result that nobody has read.
+            self.reins.release_retained();
+            let parked = self.engine.parked().take_all(|cell| Arc::ptr_eq(&cell.reins, &self.reins));
+            drop(parked);
         }
-        self.reins.cancel(CancelReason::Caller);
-        // It may be parked by now, or have kept its value, with a result that nobody has read.
-        self.reins.release_retained();
-        let parked = self.engine.parked().take_all(|cell| Arc::ptr_eq(&cell.reins, &self.reins));
-        drop(parked);
     }
 }
 
 /// Works on a cell on a worker. `None` when the worker panicked.
-async fn on_worker(drive: Box<Drive>) -> Option<Step> {
+async fn on_worker(drive: Box<Drive>, number: u64) -> Option<Step> {
     let user = drive.session.number;
     let (sender, receiver) = oneshot::channel();
     let engine = drive.session.engine.clone();
@@ -99,7 +103,9 @@ async fn on_worker(drive: Box<Drive>) -> Option<Step> {
             Step::Returned(outcome, rest) => {
                 let sent = sender.send(Step::Returned(outcome, None));
                 drop(rest);
-                if let Err(Step::Returned(outcome, _)) = sent {
+                if let Err(Step::Returned(outcome, _)) = sent
+                    && reins.is_in_call(number)
+                {
                     reins.release_retained();
                     abandon(&engine, &outcome);
                 }
@@ -116,10 +122,8 @@ async fn on_worker(drive: Box<Drive>) -> Option<Step> {
         let error = String::from("too many cells wait for a worker; try again later");
         let overloaded = Lost { kind: Kind::Overloaded, error };
         if drive.is_about_to_resume() {
-            // Nothing was done with it yet: it stays what it was, and its owner may try again.
-            let outcome = drive.session.failed(overloaded, drive.reins.bridge_dispatch_started.load(Relaxed));
-            drive.park_again();
-            return Some(Step::Returned(outcome, None));
+            // Nothing was done with it yet: its owner may try again.
+            return Some(drive.refuse_wait(overloaded));
         }
         return Some(Step::Returned(drive.end(Ending::Failed(overloaded)), Some(drive)));
     }

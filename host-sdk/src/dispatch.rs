@@ -85,10 +85,7 @@ pub(crate) fn tool(caller: &Caller<'_>, id: RequestId, index: u32, input: Box<Ra
     let entry = match session.turnstile.enter(definition.is_sequential(), lineage) {
         Ok(entry) => entry,
         Err(Deadlock) => {
-            settling.refuse(format!(
-                "{:?} would wait for itself: this program was started by a call of a tool that has to end first",
-                definition.name
-            ));
+            settling.refuse(waits_for_itself(&definition.name));
             return None;
         }
     };
@@ -118,6 +115,11 @@ pub(crate) fn tool(caller: &Caller<'_>, id: RequestId, index: u32, input: Box<Ra
         Err(soon) => Task::Spawned(soon.elsewhere()),
     };
     Some(Running::Task { task, cancellation })
+}
+
+/// Why a call is refused that would wait for a call which it runs inside of.
+pub(crate) fn waits_for_itself(tool: &str) -> String {
+    format!("{tool:?} would wait for itself: this program was started by a call of a tool that has to end first")
 }
 
 /// A call that has everything but its place among the others.

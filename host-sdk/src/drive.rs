@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,6 +14,7 @@ use codemode_core::budget::Budget;
 use codemode_core::cell::{
     Action, CancelReason, Cell, Ending, Event, Lost, Options, Payload, Reply, Request, Suspension,
 };
+use codemode_core::descriptor::DESCRIPTOR_BYTES_MAX;
 use codemode_core::ids::{RequestId, RunId};
 use codemode_core::input::ExecInput;
 use codemode_core::limits;
@@ -47,8 +48,9 @@ pub(crate) struct Reins {
     pub cancelled: Arc<AtomicBool>,
     /// Wakes the cell while it waits.
     pub events: UnboundedSender<Event>,
-    /// Which call on the cell is in flight: rises when one begins and when one returns.
-    pub call: AtomicU64,
+    /// Which call on the cell is in flight: rises when one begins and when one returns. Held while somebody cancels, so that
+    /// a call either is cancelled or has returned.
+    call: Mutex<u64>,
     /// Whether a request that reaches outside was dispatched; kept here for a cell that is lost to a panic.
     pub bridge_dispatch_started: AtomicBool,
     /// Why it was cancelled.
@@ -64,7 +66,7 @@ impl Reins {
         Arc::new(Self {
             cancelled: Arc::default(),
             events,
-            call: AtomicU64::new(0),
+            call: Mutex::default(),
             bridge_dispatch_started: AtomicBool::new(false),
             reason: OnceLock::new(),
             retained: Mutex::default(),
@@ -72,8 +74,44 @@ impl Reins {
         })
     }
 
+    /// Begins a call: its number.
+    pub fn begin_call(&self) -> u64 {
+        let mut call = lock(&self.call);
+        *call += 1;
+        *call
+    }
+
+    /// Whether the call of this number is in flight.
+    pub fn is_in_call(&self, number: u64) -> bool {
+        *lock(&self.call) == number
+    }
+
+    /// The call of this number returns, unless it was cancelled: then, how its cell ends. A later call may have begun, when
+    /// the cell was parked before this one got to return.
+    pub fn end_call(&self, number: u64) -> Result<(), Lost> {
+        let mut call = lock(&self.call);
+        if *call != number {
+            return Ok(());
+        }
+        if let Some(lost) = self.cancellation() {
+            return Err(lost);
+        }
+        *call += 1;
+        Ok(())
+    }
+
+    /// Cancels the cell if the call of this number is in flight. Whether it was.
+    pub fn cancel_call(&self, number: u64, reason: CancelReason) -> bool {
+        let call = lock(&self.call);
+        let is_meant = *call == number;
+        if is_meant {
+            self.cancel(reason);
+        }
+        is_meant
+    }
+
     /// Cancels the cell, whatever it is doing.
-    pub fn cancel(&self, reason: CancelReason) {
+    fn cancel(&self, reason: CancelReason) {
         // The first one counts.
         let _ = self.reason.set(reason);
         self.cancelled.store(true, Ordering::SeqCst);
@@ -87,13 +125,13 @@ impl Reins {
         is_cancelled.then(|| self.reason.get().copied().unwrap_or(CancelReason::Caller).lost())
     }
 
-    /// Has a parked cell take its events, so that what it holds is counted.
+    /// Has a parked cell take its events, so that what it holds is counted. What follows from them is for the next `wait`.
     pub fn absorb_if_parked(&self, engine: &Shared) {
         let run_id = lock(&self.parked_as).clone();
         if let Some(run_id) = run_id
             && let Some(cell) = engine.parked().peek(&run_id)
         {
-            cell.absorb();
+            cell.take_events();
         }
     }
 
@@ -206,7 +244,7 @@ impl Drive {
     /// A `wait` call on this parked cell was admitted: its budget counts from now on.
     pub fn wait(&mut self) {
         self.waited = Some(budget(&self.session, &self.engine));
-        self.lineage.and(Lineage::current());
+        self.lineage = self.lineage.and(&Lineage::current());
     }
 
     fn begin_wait(&mut self, budget: Budget) {
@@ -223,30 +261,16 @@ impl Drive {
         }
     }
 
-    /// Takes what came while it is parked. Calls that waited for a place in flight may begin.
-    fn absorb(&mut self) {
-        self.take_events();
-        for action in std::mem::take(&mut self.todo) {
-            match action {
-                // Somebody holds the lock of all parked cells meanwhile: nothing that takes time.
-                Action::Dispatch(request)
-                    if matches!(request.payload, Payload::Tool { .. } | Payload::Timer { .. }) =>
-                {
-                    self.dispatch(request);
-                }
-                Action::Cancel(id) => self.stop(id),
-                // For the next `wait`.
-                action => self.todo.push_back(action),
-            }
-        }
-    }
-
-    /// The `wait` that was admitted couldn't begin: the cell is parked as it was.
-    pub fn park_again(mut self: Box<Self>) {
+    /// The `wait` that was admitted couldn't begin, because of `why`: the cell is parked as it was, unless it has to end.
+    pub fn refuse_wait(mut self: Box<Self>, why: Lost) -> Step {
         self.waited = None;
-        if let Some(run_id) = self.run_id.clone() {
-            self.put_away(&run_id);
-        }
+        let (Some(run_id), None) = (self.run_id.clone(), self.reins.cancellation()) else {
+            let lost = self.reins.cancellation().unwrap_or(why);
+            return self.finish(Ending::Failed(lost));
+        };
+        let outcome = self.session.failed(why, self.cell.bridge_dispatch_started());
+        self.put_away(&run_id);
+        Step::Returned(outcome, None)
     }
 
     /// Whether a `wait` was admitted that hasn't begun.
@@ -372,6 +396,7 @@ impl Drive {
     }
 
     fn miss_turn(&mut self) {
+        self.permit = None;
         let has_instance = self.instance.is_some();
         self.feed(Event::TurnMissed { has_instance });
     }
@@ -384,7 +409,7 @@ impl Drive {
         match (ready, action) {
             // It has its state, so that a later call may have more luck.
             (Err(lost), _) if lost.kind == Kind::Unavailable && self.snapshot.is_some() => self.miss_turn(),
-            (Err(lost), _) => self.feed(Event::TurnLost(lost)),
+            (Err(lost), _) => self.lose(lost),
             (Ok(instance), Action::Settle) => {
                 self.instance = Some(instance);
                 self.settle(Some(seed()));
@@ -472,11 +497,14 @@ impl Drive {
                 }
                 self.feed(Event::TurnEnded(report));
             }
-            Err(lost) => {
-                let cancellation = self.reins.cancellation().filter(|_| lost.kind == Kind::Aborted);
-                self.feed(Event::TurnLost(cancellation.unwrap_or(lost)));
-            }
+            Err(lost) => self.lose(lost),
         }
+    }
+
+    /// The instance is lost. Whoever cancelled says why.
+    fn lose(&mut self, lost: Lost) {
+        let cancellation = self.reins.cancellation().filter(|_| lost.kind == Kind::Aborted);
+        self.feed(Event::TurnLost(cancellation.unwrap_or(lost)));
     }
 
     /// Checking what a turn asked for counts as part of it.
@@ -488,6 +516,11 @@ impl Drive {
     fn accept(&mut self, request: &mut Request) {
         let Payload::Tool { index, arguments } = &mut request.payload else { return };
         let Some(entry) = self.current.catalog.0.entry(*index) else { return };
+        if self.session.turnstile.check(entry.definition.is_sequential(), &self.lineage).is_err() {
+            let message = dispatch::waits_for_itself(&entry.definition.name);
+            request.payload = Payload::Refused { message, code: "tool_error" };
+            return;
+        }
         match entry.accept(std::mem::take(arguments)) {
             Ok(input) => *arguments = input,
             Err(Breach { message, code }) => {
@@ -512,7 +545,11 @@ impl Drive {
                     reins: &self.reins,
                     lineage: &self.lineage,
                     span: &self.span,
-                    deadline: self.deadline(),
+                    deadline: if self.cell.budget().is_spent(self.engine.now()) {
+                        far_future()
+                    } else {
+                        self.deadline()
+                    },
                 };
                 dispatch::tool(&caller, id, index, arguments)
             }
@@ -529,7 +566,8 @@ impl Drive {
                 self.reins.bridge_dispatch_started.store(true, Ordering::Relaxed);
                 let Answer { reply, is_untrusted } = answer(payload, &self.session, &self.current, self.is_untrusted);
                 self.is_untrusted |= is_untrusted;
-                settle_later(&events, id, reply);
+                // At once, so that the next answer isn't made before this one is counted.
+                self.feed(Event::Settled(id, reply));
                 None
             }
             Payload::Yield { .. } | Payload::Oversized | Payload::Refused { .. } => None,
@@ -558,7 +596,7 @@ impl Drive {
                 self.session.observe(&CellEvent::Parked { bytes, took: began.elapsed() });
                 self.feed(Event::Parked);
             }
-            Err(lost) => self.feed(Event::TurnLost(lost)),
+            Err(lost) => self.lose(lost),
         }
     }
 
@@ -575,8 +613,9 @@ impl Drive {
         Step::Returned(outcome, None)
     }
 
-    /// Parks the cell until the next `wait`.
+    /// Parks the cell until the next `wait`. It holds no place in the pool of instances meanwhile.
     fn put_away(mut self: Box<Self>, run_id: &RunId) {
+        self.permit = None;
         self.span = Span::none();
         let since = Instant::now();
         let expires_at = since + Duration::from_secs(self.session.limits.snapshot_ttl_seconds());
@@ -635,13 +674,12 @@ impl Drive {
         };
         let (output, value) = self.ledger().complete(value, &mut keep);
         let mut outcome = self.outcome(Status::Completed { value }, output);
-        let is_cut = outcome.is_cut_in_text();
+        let is_cut = outcome.is_value_cut_in_text();
         if let Status::Completed { value } = &mut outcome.status
             && is_cut
             // What stands for a value is shorter than that.
             && value.get().len() == whole_bytes
-            // Half of it: where a reference isn't much shorter, output is what has to be cut.
-            && let Overflow::Kept(reference) = keep(value, whole_bytes as u64 / 2)
+            && let Overflow::Kept(reference) = keep(value, DESCRIPTOR_BYTES_MAX as u64 * 2)
         {
             *value = reference;
         }

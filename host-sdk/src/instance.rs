@@ -33,6 +33,8 @@ pub(crate) struct Instance {
     instance: Component,
     settle: TypedFunc<(Vec<Settlement>, Option<Seed>), (bindings::Turn,)>,
     value_bytes_max: u64,
+    /// The largest thing that a turn may pass at once.
+    passed_bytes_max: u64,
     memory_bytes_max: u64,
     engine: Arc<Shared>,
     /// Gives the place in the pool back.
@@ -88,7 +90,17 @@ impl Instance {
             .map_err(|error| Lost { kind: Kind::Unavailable, error: format!("no instance could be made: {error}") })?;
         engine.count_instantiation();
         let (value_bytes_max, memory_bytes_max) = (limits.value_bytes(), limits.memory_limit_bytes());
-        Ok(Self { store, instance, settle, value_bytes_max, memory_bytes_max, engine: engine.clone(), _permit: permit })
+        let passed_bytes_max = value_bytes_max.max(limits.inbox_bytes()).max(limits::fixed(&limits::ARGUMENT_BYTES));
+        Ok(Self {
+            store,
+            instance,
+            settle,
+            value_bytes_max,
+            passed_bytes_max,
+            memory_bytes_max,
+            engine: engine.clone(),
+            _permit: permit,
+        })
     }
 
     /// Installs the tools of this instance's catalog. Only in an instance that never ran.
@@ -143,7 +155,7 @@ impl Instance {
         P: ComponentNamedList + Lower,
     {
         self.store.data_mut().begin_turn(context.deadline, context.ledger);
-        self.arm(self.value_bytes_max.max(limits::fixed(&limits::ARGUMENT_BYTES)));
+        self.arm(self.passed_bytes_max);
         let ticking = self.engine.ticker.tick();
         let called = function.call(&mut self.store, parameters);
         drop(ticking);

@@ -38,6 +38,7 @@ pub use codemode_core::ids::{Owner, RunId};
 pub use codemode_core::input::{ExecInput, Language, exec_schema, wait_schema};
 pub use codemode_core::limits::{LimitError, Limits};
 pub use codemode_core::outcome::{ErrorCode, Failure, FailurePhase, Kind, Outcome, PendingCall, Status, WaitReason};
+pub use codemode_core::results::Saved;
 pub use engine::{Engine, EngineConfig, EngineError, PoolReset, SlotPool, Statistics};
 pub use session::{
     CancelHandle, CatalogChange, CellEvent, Decision, ExecCall, Execution, ScriptLimits, Session, SessionBuilder,

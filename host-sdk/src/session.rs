@@ -17,8 +17,8 @@ use codemode_core::limits::{self, LimitError, Limits};
 use codemode_core::model_text::ModelContext;
 use codemode_core::outcome::{Failure, Kind, Outcome, Status, Telemetry};
 use codemode_core::output::Ledger;
+use codemode_core::results::Saved;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 use tracing::Span;
 use tracing::field::Empty;
@@ -255,7 +255,7 @@ impl SessionBuilder {
     /// # Errors
     ///
     /// - [`SessionError::NoRuntime`] when no runtime was given and there is none here.
-    /// - [`SessionError::Limit`] when the context has fewer than 8,192 tokens: a bare status might not fit.
+    /// - [`SessionError::Limit`] when the context has fewer than 16,384 tokens: a bare status might not fit.
     pub fn build(self) -> Result<Session, SessionError> {
         let runtime = match self.runtime {
             Some(runtime) => runtime,
@@ -368,8 +368,9 @@ pub(crate) struct Inner {
     observer: Option<Observer>,
     before_exec: Option<BeforeExec>,
     is_closed: AtomicBool,
-    /// Calls that run, or did.
-    calls: Mutex<Vec<CancelHandle>>,
+    /// Calls that run, or did, each with the counters that tell which catalog its cell has: calls that were made through this
+    /// session, and those through others on cells of this one.
+    calls: Mutex<Vec<(CancelHandle, Arc<Counters>)>>,
 }
 
 /// A running `exec` or `wait` call: a future of its outcome. Dropping it cancels the cell.
@@ -395,14 +396,13 @@ impl CancelHandle {
     }
 
     fn cancel_for(&self, reason: CancelReason) {
-        if let Some(reins) = self.running() {
-            reins.cancel(reason);
+        if let Some(reins) = self.reins.upgrade() {
+            reins.cancel_call(self.call, reason);
         }
     }
 
-    /// The cell, while this call on it runs.
-    fn running(&self) -> Option<Arc<Reins>> {
-        self.reins.upgrade().filter(|reins| reins.call.load(SeqCst) == self.call)
+    fn is_running(&self) -> bool {
+        self.reins.upgrade().is_some_and(|reins| reins.is_in_call(self.call))
     }
 }
 
@@ -493,7 +493,13 @@ impl Session {
                     status = Empty,
                     kind = Empty
                 );
-                self.0.begin(cell, span)
+                let (session, counters) = (cell.session.clone(), cell.current.counters.clone());
+                let execution = self.0.begin(cell, span);
+                if !Arc::ptr_eq(&session.current().counters, &counters) {
+                    // Whoever replaced the tools may have looked while the cell was neither parked nor in a call.
+                    execution.handle.cancel_for(CancelReason::ToolsReplaced);
+                }
+                execution
             }
             Err(refusal) => Execution::ready(self.0.refused(refusal)),
         }
@@ -507,11 +513,10 @@ impl Session {
         }
     }
 
-    /// A value that a cell of the session saved, or that was kept because it exceeded its budget: compact JSON. `None` when
-    /// there is none of this id any more.
-    pub fn saved_result(&self, id: &str) -> Option<Box<RawValue>> {
-        let saved = self.0.current().results.load(id)?;
-        Some((*saved.value).to_owned())
+    /// A value that a cell of the session saved, or that was kept because it exceeded its budget. `None` when there is none
+    /// of this id any more.
+    pub fn saved_result(&self, id: &str) -> Option<Saved> {
+        self.0.current().results.load(id)
     }
 
     /// Cancels every cell of the session, releases the parked ones, and forgets saved results. New calls are refused.
@@ -540,11 +545,9 @@ impl Session {
             CatalogChange::Added => current.catalog = catalog,
             CatalogChange::Replaced => {
                 let replaced = std::mem::replace(&mut *current, Current::new(catalog, &self.0.limits));
-                let running = std::mem::take(&mut *self.0.calls());
                 drop(current);
                 replaced.results.close();
-                let is_meant = |cell: &Drive| Arc::ptr_eq(&cell.current.counters, &replaced.counters);
-                self.0.end(&running, CancelReason::ToolsReplaced, is_meant);
+                self.0.end(CancelReason::ToolsReplaced, |counters| Arc::ptr_eq(counters, &replaced.counters));
             }
         }
         change
@@ -558,45 +561,49 @@ impl Drop for Session {
 }
 
 impl Inner {
-    fn calls(&self) -> MutexGuard<'_, Vec<CancelHandle>> {
+    fn calls(&self) -> MutexGuard<'_, Vec<(CancelHandle, Arc<Counters>)>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a call on a cell.
     fn begin(self: &Arc<Self>, mut cell: Box<Drive>, span: Span) -> Execution {
-        let call = cell.reins.call.fetch_add(1, SeqCst) + 1;
+        let call = cell.reins.begin_call();
         let handle = CancelHandle { reins: Arc::downgrade(&cell.reins), call };
-        self.remember(handle.clone());
-        if self.is_closed.load(SeqCst) {
-            // Whoever closes it may have looked before the call was there.
+        self.remember(&handle, &cell.current.counters);
+        if !Arc::ptr_eq(self, &cell.session) {
+            cell.session.remember(&handle, &cell.current.counters);
+        }
+        // Whoever closed the session or gave it other tools may have looked before the call was there.
+        if self.is_closed.load(SeqCst) || cell.session.is_closed.load(SeqCst) {
             handle.cancel_for(CancelReason::SessionClosed);
         }
         cell.enter(span.clone());
         Execution { handle, outcome: Box::pin(call::run(cell, call, span)) }
     }
 
-    fn remember(&self, call: CancelHandle) {
+    fn remember(&self, call: &CancelHandle, counters: &Arc<Counters>) {
         let mut calls = self.calls();
         // Forgets calls that have returned, now and then.
         if calls.len() == calls.capacity() {
-            calls.retain(|call| call.running().is_some());
+            calls.retain(|(call, _)| call.is_running());
         }
-        calls.push(call);
+        calls.push((call.clone(), counters.clone()));
     }
 
     fn close(self: &Arc<Self>) {
         self.is_closed.store(true, SeqCst);
-        let running = std::mem::take(&mut *self.calls());
         self.current().results.close();
-        self.end(&running, CancelReason::SessionClosed, |_| true);
+        self.end(CancelReason::SessionClosed, |_| true);
     }
 
-    /// Cancels running calls, and releases those parked cells of the session that `is_meant`.
-    fn end(self: &Arc<Self>, running: &[CancelHandle], reason: CancelReason, is_meant: impl Fn(&Drive) -> bool) {
-        for call in running {
+    /// Cancels running calls and releases parked cells of the session: those whose catalog `is_meant`.
+    fn end(self: &Arc<Self>, reason: CancelReason, is_meant: impl Fn(&Arc<Counters>) -> bool) {
+        let meant: Vec<_> = self.calls().extract_if(.., |(_, of)| is_meant(of)).collect();
+        for (call, _) in meant {
             call.cancel_for(reason);
         }
-        let parked = self.engine.parked().take_all(|cell| Arc::ptr_eq(&cell.session, self) && is_meant(cell));
+        let is_meant = |cell: &Drive| Arc::ptr_eq(&cell.session, self) && is_meant(&cell.current.counters);
+        let parked = self.engine.parked().take_all(|cell| is_meant(cell));
         drop(parked);
     }
 

@@ -155,8 +155,8 @@ pub struct Call {
     pub request_id: String,
     /// Who owns the session of the cell.
     pub owner: Arc<Owner>,
-    /// When the running `exec` or `wait` returns at the latest; the call goes on then, and its answer is for the next one.
-    /// While an approval is awaited, that is far in the future.
+    /// When the budget of the running `exec` or `wait` is spent. The call goes on then, and its answer is for the next one.
+    /// Far in the future while an approval is awaited, and when the call begins as its cell is being parked.
     pub deadline: Instant,
     /// Cancelled when nobody waits for the answer any more.
     pub cancellation: CancellationToken,

@@ -35,9 +35,15 @@ pub(crate) enum Entry {
 /// The call would wait for a call that waits for it.
 pub(crate) struct Deadlock;
 
-/// The passes of the calls that a cell runs inside of, outermost first.
-#[derive(Clone, Default)]
-pub(crate) struct Lineage(Vec<Weak<Pass>>);
+/// The passes of the calls that a cell runs inside of.
+#[derive(Clone)]
+pub(crate) struct Lineage(Arc<[Weak<Pass>]>);
+
+impl Default for Lineage {
+    fn default() -> Self {
+        Self(Arc::new([]))
+    }
+}
 
 tokio::task_local! {
     static INSIDE: Lineage;
@@ -50,9 +56,10 @@ impl Turnstile {
     ///
     /// [`Deadlock`] when a call that the caller runs inside of would have to end first.
     pub fn enter(&self, is_alone: bool, inside: &Lineage) -> Result<Entry, Deadlock> {
+        self.check(is_alone, inside)?;
         if let Some(outer) = inside.holder(self) {
             // Both share: the outer one's place is kept until both are done.
-            return if is_alone || outer.is_alone { Err(Deadlock) } else { Ok(Entry::Open(outer)) };
+            return Ok(Entry::Open(outer));
         }
         if !is_alone && let Ok(lock) = self.0.clone().try_read_owned() {
             return Ok(Entry::Open(self.pass(false, Lock::Shared(lock))));
@@ -71,6 +78,18 @@ impl Turnstile {
         }
     }
 
+    /// Whether a call could enter some time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Turnstile::enter`].
+    pub fn check(&self, is_alone: bool, inside: &Lineage) -> Result<(), Deadlock> {
+        match inside.holder(self) {
+            Some(outer) if is_alone || outer.is_alone => Err(Deadlock),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     fn pass(&self, is_alone: bool, lock: Lock) -> Arc<Pass> {
         Arc::new(Pass { turnstile: self.clone(), is_alone, _lock: lock })
     }
@@ -84,14 +103,15 @@ impl Lineage {
 
     /// One call further in.
     pub fn with(&self, pass: &Arc<Pass>) -> Self {
-        let alive = self.0.iter().filter(|pass| pass.strong_count() > 0).cloned();
-        Self(alive.chain([Arc::downgrade(pass)]).collect())
+        self.and(&Self(Arc::new([Arc::downgrade(pass)])))
     }
 
-    /// Those of both: a cell that was started inside of one call and is waited for inside of another.
-    pub fn and(&mut self, other: Self) {
-        self.0.retain(|pass| pass.strong_count() > 0);
-        self.0.extend(other.0);
+    /// Those of both, as far as they are held still: of a cell that was started inside of one call and is waited for inside of
+    /// another.
+    pub fn and(&self, other: &Self) -> Self {
+        let is_known = |pass: &Weak<Pass>| self.0.iter().any(|known| known.ptr_eq(pass));
+        let passes = self.0.iter().chain(other.0.iter().filter(|pass| !is_known(pass)));
+        Self(passes.filter(|pass| pass.strong_count() > 0).cloned().collect())
     }
 
     /// Runs a step of a tool's call, so that cells which it starts know what they run inside of.
@@ -172,6 +192,17 @@ mod tests {
         assert!(next(&mut alone).is_none(), "the inner call runs still");
         drop(inner);
         assert!(next(&mut alone).is_some());
+    }
+
+    #[test]
+    fn waiting_again_and_again_inside_of_a_call_notes_it_once() {
+        let turnstile = Turnstile::default();
+        let pass = open(turnstile.enter(false, &Lineage::default())).unwrap();
+        let inside = Lineage::default().with(&pass);
+        let noted = (0..100).fold(Lineage::default(), |noted, _| noted.and(&inside));
+        assert_eq!(noted.0.len(), 1);
+        drop(pass);
+        assert_eq!(noted.and(&inside).0.len(), 0, "it has ended");
     }
 
     #[test]

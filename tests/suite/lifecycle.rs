@@ -238,6 +238,28 @@ fn a_closed_session_resumes_nothing_and_ends_its_waits_on_cells_of_others() {
         theirs.close();
         assert_eq!(parsed(&wait.await)["code"], "aborted");
     });
+    let another = builder(&engine, &runtime).build().unwrap();
+    runtime.block_on(async {
+        // Whose tools the cell has decides, not who waits for it.
+        let id = run_id(&parsed(&mine.exec(ExecInput::javascript("await yield_control(); for (;;) await null")).await));
+        let owner = builder(&engine, &runtime).build().unwrap();
+        let owned =
+            run_id(&parsed(&owner.exec(ExecInput::javascript("await yield_control(); for (;;) await null")).await));
+        let (mut wait, mut other) = (Box::pin(another.wait(&id)), Box::pin(another.wait(&owned)));
+        poll_once(&mut wait).await;
+        poll_once(&mut other).await;
+        let tool = Arc::new(slow(&Seen::default(), Definition::new("slow", ""))) as Arc<dyn codemode::Tool>;
+        assert_eq!(another.set_catalog(Catalog::new([tool.clone()])), CatalogChange::Added);
+        assert_eq!(another.set_catalog(Catalog::default()), CatalogChange::Replaced);
+        poll_once(&mut wait).await;
+        mine.set_catalog(Catalog::new([tool]));
+        mine.set_catalog(Catalog::default());
+        let ended = parsed(&wait.await);
+        assert!(ended["error"].as_str().unwrap().contains("have changed"), "{ended}");
+        owner.close();
+        let ended = parsed(&other.await);
+        assert_eq!(ended["error"], "the session is closed", "{ended}");
+    });
     let id = run_id(&exec(&runtime, &mine, PAUSE));
     let refused = parsed(&runtime.block_on(theirs.wait(&id)));
     assert_eq!(refused["kind"], "unknown_run");
@@ -372,6 +394,8 @@ fn a_late_resume_is_left_to_the_next_wait() {
         assert_eq!(parsed(&second.await.unwrap())["value"], "computed");
         let mut result = parsed(&first.await.unwrap());
         if result["status"] == "waiting" {
+            // It holds no instance meanwhile.
+            assert_eq!(parsed(&session.exec(ExecInput::javascript("return 'between'")).await)["value"], "between");
             result = parsed(&session.wait(&run_id(&result)).await);
         }
         assert_eq!(result["value"], "done", "{result}");
@@ -379,36 +403,49 @@ fn a_late_resume_is_left_to_the_next_wait() {
 }
 
 #[test]
-fn a_parked_cell_takes_what_comes_and_goes_on_with_its_queue() {
+fn what_a_parked_cell_gets_counts_against_its_inbox() {
     let (engine, runtime) = (engine(), runtime());
-    let seen = Seen::default();
+    let mut limits = limited("timeoutMs", "100");
+    limits.set("maxSnapshotBytes", "1048576").unwrap();
+    let large = from_fn(Definition::new("large", ""), |_, _: Value| async {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        Ok("x".repeat(600_000))
+    });
+    let session = builder(&engine, &runtime).limits(limits).tool(large).build().unwrap();
+    let source = "const got = await Promise.allSettled([large(), large(), large()]); \
+        return got.map((one) => one.status).sort()";
+    let waiting = exec(&runtime, &session, source);
+    runtime.block_on(async {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let done = parsed(&session.wait(&run_id(&waiting)).await);
+        assert_eq!(done["value"], json!(["fulfilled", "rejected", "rejected"]), "{done}");
+    });
+}
+
+#[test]
+fn queued_calls_begin_with_the_next_wait_and_their_deadline_is_in_the_future() {
+    let (engine, runtime) = (engine(), runtime());
     let mut limits = limited("maxPendingToolCalls", "1");
     limits.set("timeoutMs", "100").unwrap();
-    limits.set("maxSnapshotBytes", "1048576").unwrap();
-    let large = from_fn(Definition::new("large", ""), |_, _: Value| async { Ok("x".repeat(600_000)) });
-    let session = builder(&engine, &runtime)
-        .limits(limits)
-        .tool(slow(&seen, Definition::new("slow", "")))
-        .tool(large)
-        .build()
-        .unwrap();
-    let source = "const calls = [slow(200), slow(10), slow(10), large(null), large(null)]; \
-        const got = await Promise.allSettled(calls); \
-        return got.map((one) => one.status + ' ' + String(one.value ?? one.reason.message).length)";
-    let waiting = exec(&runtime, &session, source);
-    assert_eq!(waiting["pendingToolCalls"].as_array().map(Vec::len), Some(5), "{waiting}");
+    let begun = Arc::new(AtomicU64::new(0));
+    let tool = from_fn(Definition::new("slow", ""), {
+        let begun = begun.clone();
+        move |call, ms: u64| {
+            begun.fetch_add(1, SeqCst);
+            assert!(call.deadline > std::time::Instant::now(), "there is time left");
+            async move {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                Ok(ms)
+            }
+        }
+    });
+    let session = builder(&engine, &runtime).limits(limits).tool(tool).build().unwrap();
+    let waiting = exec(&runtime, &session, "return await Promise.all([slow(150), slow(1), slow(2)])");
+    assert_eq!(waiting["pendingToolCalls"].as_array().map(Vec::len), Some(3), "{waiting}");
     runtime.block_on(async {
-        // Nobody waits for it, and its queue moves on.
-        wait_for(|| seen.begun.load(SeqCst) == 3).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let done = parsed(&session.wait(&run_id(&waiting)).await);
-        let got = done["value"].as_array().unwrap_or_else(|| panic!("{done}"));
-        assert_eq!(
-            got[..4],
-            [json!("fulfilled 3"), json!("fulfilled 2"), json!("fulfilled 2"), json!("fulfilled 600000")]
-        );
-        // Undelivered replies have one inbox, also while nobody takes them out.
-        assert!(got[4].as_str().unwrap().starts_with("rejected"), "{got:?}");
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        assert_eq!(begun.load(SeqCst), 1);
+        assert_eq!(parsed(&session.wait(&run_id(&waiting)).await)["value"], json!([150, 1, 2]));
     });
 }
 
@@ -580,6 +617,7 @@ fn a_program_started_by_a_sequential_tool_cannot_wait_for_that_tool() {
         let was_refused = inner["error"].as_str().is_some_and(|error| error.contains("would wait for itself"));
         assert_eq!(was_refused, is_refused, "{outer} {called}: {result}");
         assert!(is_refused || inner["status"] == "completed", "{outer} {called}: {result}");
+        assert_eq!(inner["bridgeDispatchStarted"].as_bool(), is_refused.then_some(false), "refused, so not dispatched");
     }
     *inner.lock().unwrap() = None;
 }
@@ -587,14 +625,15 @@ fn a_program_started_by_a_sequential_tool_cannot_wait_for_that_tool() {
 #[test]
 fn a_small_context_cuts_what_the_model_reads_and_keeps_the_value() {
     let (engine, runtime) = (engine(), runtime());
-    let session = builder(&engine, &runtime).context_tokens(10_000).build().unwrap();
+    let session = builder(&engine, &runtime).context_tokens(16_384).build().unwrap();
     let source = "return Array.from({ length: 2000 }, (_, n) => ({ n }))";
     let outcome = runtime.block_on(session.exec(ExecInput::javascript(source)));
     let reference = &parsed(&outcome)["value"]["reference"];
     assert_eq!(reference["count"], 2_000);
-    assert!(outcome.text().len() <= 12_000);
+    assert!(outcome.text().len() <= 16_000);
     let kept = session.saved_result(reference["id"].as_str().unwrap()).unwrap();
-    assert_eq!(serde_json::from_str::<Value>(kept.get()).unwrap()[1_999]["n"], 1_999);
+    assert_eq!(serde_json::from_str::<Value>(kept.value.get()).unwrap()[1_999]["n"], 1_999);
+    assert!(!kept.is_untrusted);
     assert!(session.saved_result("result_x").is_none());
     let whole = exec(&runtime, &builder(&engine, &runtime).build().unwrap(), source);
     assert_eq!(whole["value"].as_array().map(Vec::len), Some(2_000));

@@ -495,15 +495,8 @@ impl Cell {
         }
         self.reply_bytes += reply.bytes();
         self.replies.push_back((id, reply));
-        let mut actions = Vec::new();
-        // While the guest can go on at once, its own next calls come before those in the queue.
-        if matches!(self.phase, Phase::Suspended | Phase::Suspending) {
-            self.refill(&mut actions);
-        }
-        if self.phase == Phase::Idle {
-            actions.extend(self.proceed(now));
-        }
-        actions
+        // Its place is for the guest's own next calls first; what is queued follows when those are known.
+        if self.phase == Phase::Idle { self.proceed(now) } else { Vec::new() }
     }
 
     /// Goes on from a quiescent guest.

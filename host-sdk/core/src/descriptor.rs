@@ -1,5 +1,5 @@
 //! What a saved value looks like to a model: size, shape, and samples of it in a few hundred bytes (B 3.5.25-28). It reads
-//! JSON text in place, so that its memory doesn't grow with the value. Samples show; they declare nothing.
+//! JSON text in place, a bounded number of times. Samples show; they declare nothing.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -57,7 +57,7 @@ struct Fields<'a> {
 }
 
 impl<'a> Descriptor<'a> {
-    /// Looks at a value. Takes time in proportion to its bytes, some five times over at most.
+    /// Looks at a value. Takes time in proportion to its bytes: each is read some six times at most.
     ///
     /// ```
     /// use codemode_core::descriptor::{DESCRIPTOR_BYTES_MAX, Descriptor};
@@ -68,12 +68,8 @@ impl<'a> Descriptor<'a> {
     /// );
     /// ```
     pub fn of(id: &'a str, value: &'a RawValue) -> Self {
-        let value = value.get();
-        let count = match Node::read(value) {
-            Node::Array { count, .. } | Node::Object { count, .. } => count,
-            Node::Scalar => 1,
-        };
-        Self { id, value, count, survey: Survey::of(value) }
+        let (count, survey) = Survey::of(value.get());
+        Self { id, value: value.get(), count, survey }
     }
 
     /// The descriptor in at most `bytes_max` bytes of JSON: shape and preview get smaller until it fits. `None` when not
@@ -137,13 +133,23 @@ struct Found<'a> {
 
 impl Survey {
     /// Breadth first: of an array its first, middle and last item, of an object its first keys.
-    fn of(value: &str) -> Self {
-        let (mut found, mut fields, mut is_limited) = (Vec::new(), String::new(), false);
+    /// Gives the count of the outermost value as well.
+    fn of(value: &str) -> (usize, Self) {
+        let mut reader = Reader::of(value);
+        let (mut count_of_all, mut found, mut fields, mut is_limited) = (1, Vec::new(), String::new(), false);
         let mut queue = VecDeque::from([(String::from("$"), value, 1)]);
         let mut nodes = 1;
         while let Some((path, text, level)) = queue.pop_front() {
-            let children: Vec<(String, &str)> = match Node::read(text) {
+            let node = reader.read(text);
+            if let (1, Node::Array { count, .. } | Node::Object { count, .. }) = (level, &node) {
+                count_of_all = *count;
+            }
+            let children: Vec<(String, &str)> = match node {
                 Node::Scalar => continue,
+                Node::Opaque => {
+                    is_limited = true;
+                    continue;
+                }
                 Node::Array { count, items } => {
                     let below = items.iter().map(|(index, item)| (format!("{path}[{index}]"), *item)).collect();
                     found.push(Found { path, count, items });
@@ -169,12 +175,12 @@ impl Survey {
         found.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.path.cmp(&b.path)));
         is_limited |= found.len() > ARRAYS_MAX;
         found.truncate(ARRAYS_MAX);
-        let arrays: Vec<Array> = found.into_iter().map(Array::of).collect();
+        let arrays: Vec<Array> = found.into_iter().map(|found| Array::of(found, &mut reader)).collect();
         let shapes: Vec<String> = arrays.iter().map(Array::shape).collect();
-        let shape = if arrays.is_empty() { kind(value) } else { shapes.join("; ") };
+        let shape = if arrays.is_empty() { reader.kind(value) } else { shapes.join("; ") };
         let limited = if is_limited { "limited traversal; " } else { "" };
-        let sample = if arrays.is_empty() { sample(value, SAMPLE_LEVELS_MAX) } else { String::new() };
-        Self { arrays, fields, is_limited, sample, shape: format!("{limited}{shape}") }
+        let sample = if arrays.is_empty() { reader.sample(value, SAMPLE_LEVELS_MAX) } else { String::new() };
+        (count_of_all, Self { arrays, fields, is_limited, sample, shape: format!("{limited}{shape}") })
     }
 
     /// Previews, the most telling first.
@@ -194,9 +200,10 @@ impl Survey {
 }
 
 impl Array {
-    fn of(found: Found<'_>) -> Self {
+    fn of(found: Found<'_>, reader: &mut Reader) -> Self {
         let Found { path, count, items } = found;
-        let items = items.into_iter().map(|(index, item)| (index, kind(item), sample(item, SAMPLE_LEVELS_MAX)));
+        let items = items.into_iter();
+        let items = items.map(|(index, item)| (index, reader.kind(item), reader.sample(item, SAMPLE_LEVELS_MAX)));
         Self { path, count, items: items.collect() }
     }
 
@@ -248,21 +255,6 @@ impl fmt::Display for Step<'_> {
     }
 }
 
-/// The kind of a value; of an object with the kinds of its first members.
-fn kind(text: &str) -> String {
-    let Node::Object { count, members } = Node::read(text) else { return kind_name(text).to_owned() };
-    let mut kind = String::from("{");
-    for (place, (key, member)) in members.iter().take(SAMPLE_KEYS_MAX).enumerate() {
-        let comma = if place > 0 { "," } else { "" };
-        // Writing to a string can't fail.
-        let _ = write!(kind, "{comma}{}:{}", json(&cut(key, SAMPLE_KEY_BYTES_MAX)), kind_name(member));
-    }
-    if count > SAMPLE_KEYS_MAX {
-        kind.push_str(CUT);
-    }
-    kind + "}"
-}
-
 fn kind_name(text: &str) -> &'static str {
     match text.bytes().next() {
         Some(b'{') => "object",
@@ -278,29 +270,34 @@ fn is_container(text: &str) -> bool {
     text.starts_with(['{', '['])
 }
 
-/// A value as JSON with the beginning of everything in it.
-fn sample(text: &str, levels: usize) -> String {
-    match Node::read(text) {
-        Node::Scalar if text.starts_with('"') => {
-            json(&cut(&serde_json::from_str::<String>(text).unwrap_or_default(), SAMPLE_STRING_BYTES_MAX))
-        }
-        Node::Scalar => text.to_owned(),
-        Node::Array { .. } if levels == 0 => json("[…]"),
-        Node::Object { .. } if levels == 0 => json("{…}"),
-        Node::Array { count, items } => {
-            let shown = items.iter().take(SAMPLE_ITEMS_MAX).map(|(_, item)| sample(item, levels - 1));
-            let rest = (count > SAMPLE_ITEMS_MAX).then(|| json(CUT));
-            format!("[{}]", shown.chain(rest).collect::<Vec<_>>().join(","))
-        }
-        Node::Object { count, members } => {
-            let member = |(key, member): &(String, &str)| {
-                format!("{}:{}", json(&cut(key, SAMPLE_KEY_BYTES_MAX)), sample(member, levels - 1))
-            };
-            let shown = members.iter().take(SAMPLE_KEYS_MAX).map(member);
-            let rest = (count > SAMPLE_KEYS_MAX).then(|| format!("{}:{}", json(CUT), json(CUT)));
-            format!("{{{}}}", shown.chain(rest).collect::<Vec<_>>().join(","))
-        }
+/// The beginning of a scalar as JSON.
+fn scalar_sample(text: &str) -> String {
+    if text.starts_with('"') {
+        json(&cut(&string_start(text), SAMPLE_STRING_BYTES_MAX))
+    } else if text.len() <= SAMPLE_STRING_BYTES_MAX {
+        text.to_owned()
+    } else {
+        json(&cut(text, SAMPLE_STRING_BYTES_MAX))
     }
+}
+
+/// What a JSON string says, or enough of it for a sample.
+fn string_start(text: &str) -> String {
+    /// Of one byte of text, and of one letter.
+    const ESCAPED_BYTES_MAX: usize = 6;
+    const ESCAPED_LETTER_BYTES_MAX: usize = 12;
+    let mut end = text.floor_char_boundary((SAMPLE_STRING_BYTES_MAX + 2) * ESCAPED_BYTES_MAX);
+    if end == text.len() {
+        return serde_json::from_str(text).unwrap_or_else(|_| CUT.to_owned());
+    }
+    // Not within an escape, or between the halves of a letter.
+    for _ in 0..ESCAPED_LETTER_BYTES_MAX {
+        if let Ok(start) = serde_json::from_str(&format!("{}\"", text.get(..end).unwrap_or_default())) {
+            return start;
+        }
+        end = text.floor_char_boundary(end.saturating_sub(1));
+    }
+    CUT.to_owned()
 }
 
 /// The beginning of a text, and a mark when that isn't all of it.
@@ -320,6 +317,8 @@ fn json(value: &(impl Serialize + ?Sized)) -> String {
 /// One level of a value. Texts are slices of the original.
 enum Node<'a> {
     Scalar,
+    /// A container that isn't looked into.
+    Opaque,
     /// Its first, middle and last item.
     Array {
         count: usize,
@@ -332,23 +331,79 @@ enum Node<'a> {
     },
 }
 
-impl<'a> Node<'a> {
-    /// Reads valid JSON.
-    fn read(text: &'a str) -> Self {
-        let mut parser = serde_json::Deserializer::from_str(text);
-        let read = match text.bytes().next() {
-            Some(b'[') => parser.deserialize_seq(Count).map(|count| Self::array(text, count)),
-            Some(b'{') => parser.deserialize_map(Members(PhantomData)),
-            _ => Ok(Self::Scalar),
-        };
-        // Every value was checked when it left the guest.
-        read.unwrap_or(Self::Scalar)
+/// Reads levels of valid JSON, as long as the bytes that it may read last.
+struct Reader {
+    bytes_left: usize,
+}
+
+impl Reader {
+    fn of(value: &str) -> Self {
+        const SMALL_BYTES: usize = 1 << 20;
+        const LARGE_BYTES: usize = 64 << 20;
+        let bytes = value.len();
+        Self {
+            bytes_left: bytes.saturating_mul(6).min(bytes.saturating_mul(2).saturating_add(LARGE_BYTES)) + SMALL_BYTES,
+        }
     }
 
-    fn array(text: &'a str, count: usize) -> Self {
-        let wanted = [0, count / 2, count.saturating_sub(1)];
-        let picked = serde_json::Deserializer::from_str(text).deserialize_seq(Pick(wanted, PhantomData));
-        Self::Array { count, items: picked.unwrap_or_default() }
+    fn read<'a>(&mut self, text: &'a str) -> Node<'a> {
+        let passes = match text.bytes().next() {
+            Some(b'[') => 2,
+            Some(b'{') => 1,
+            _ => return Node::Scalar,
+        };
+        let Some(left) = self.bytes_left.checked_sub(text.len().saturating_mul(passes)) else { return Node::Opaque };
+        self.bytes_left = left;
+        let mut parser = serde_json::Deserializer::from_str(text);
+        let read = if passes == 2 {
+            parser.deserialize_seq(Count).and_then(|count| {
+                let wanted = [0, count / 2, count.saturating_sub(1)];
+                let mut parser = serde_json::Deserializer::from_str(text);
+                let items = parser.deserialize_seq(Pick(wanted, PhantomData))?;
+                Ok(Node::Array { count, items })
+            })
+        } else {
+            parser.deserialize_map(Members(PhantomData))
+        };
+        // Half a letter in a key can't be read as text.
+        read.unwrap_or(Node::Opaque)
+    }
+
+    /// The kind of a value; of an object with the kinds of its first members.
+    fn kind(&mut self, text: &str) -> String {
+        let node = if text.starts_with('{') { self.read(text) } else { Node::Scalar };
+        let Node::Object { count, members } = node else { return kind_name(text).to_owned() };
+        let mut kind = String::from("{");
+        for (place, (key, member)) in members.iter().take(SAMPLE_KEYS_MAX).enumerate() {
+            let comma = if place > 0 { "," } else { "" };
+            // Writing to a string can't fail.
+            let _ = write!(kind, "{comma}{}:{}", json(&cut(key, SAMPLE_KEY_BYTES_MAX)), kind_name(member));
+        }
+        if count > SAMPLE_KEYS_MAX {
+            kind.push_str(CUT);
+        }
+        kind + "}"
+    }
+
+    /// A value as JSON with the beginning of everything in it.
+    fn sample(&mut self, text: &str, levels: usize) -> String {
+        let node = if levels > 0 || !is_container(text) { self.read(text) } else { Node::Opaque };
+        match node {
+            Node::Scalar => scalar_sample(text),
+            Node::Opaque => json(if text.starts_with('[') { "[…]" } else { "{…}" }),
+            Node::Array { count, items } => {
+                let shown = items.iter().take(SAMPLE_ITEMS_MAX).map(|(_, item)| self.sample(item, levels - 1));
+                let rest = (count > SAMPLE_ITEMS_MAX).then(|| json(CUT));
+                format!("[{}]", shown.chain(rest).collect::<Vec<_>>().join(","))
+            }
+            Node::Object { count, members } => {
+                let shown = members.iter().take(SAMPLE_KEYS_MAX).map(|(key, member)| {
+                    format!("{}:{}", json(&cut(key, SAMPLE_KEY_BYTES_MAX)), self.sample(member, levels - 1))
+                });
+                let rest = (count > SAMPLE_KEYS_MAX).then(|| format!("{}:{}", json(CUT), json(CUT)));
+                format!("{{{}}}", shown.chain(rest).collect::<Vec<_>>().join(","))
+            }
+        }
     }
 }
 
@@ -498,9 +553,47 @@ mod tests {
     #[test]
     fn many_nodes_and_deep_ones_are_left_alone() {
         let wide: Vec<Value> = (0..40).map(|n| json!(vec![vec![vec![n; 3]; 3]; 3])).collect();
-        assert!(Survey::of(&json!(wide).to_string()).arrays.len() == ARRAYS_MAX);
+        assert!(Survey::of(&json!(wide).to_string()).1.arrays.len() == ARRAYS_MAX);
         let deep = format!("{}{}", "[".repeat(900), "]".repeat(900));
-        let survey = Survey::of(&deep);
+        let (_, survey) = Survey::of(&deep);
         assert_eq!((survey.arrays.len(), survey.is_limited), (LEVELS_MAX, true));
+    }
+
+    #[test]
+    fn nothing_that_is_long_gets_into_a_sample() {
+        let long = |text: String| RawValue::from_string(text).unwrap();
+        let number = "1".repeat(1 << 20);
+        let escaped = "\\ud83d\\ude00".repeat(1 << 16);
+        let blob = "x".repeat(1 << 20);
+        for value in [
+            long(number.clone()),
+            long(format!("[{number}]")),
+            long(format!(r#"{{"\ud800":{number}}}"#)),
+            long(format!("[\"{escaped}\"]")),
+            long(format!("[\"\\ud800{escaped}\"]")),
+            long(format!(r#"[[{{"{blob}":["{blob}"]}}]]"#)),
+        ] {
+            let (_, survey) = Survey::of(value.get());
+            let longest = survey.previews().map(|preview| preview.len()).max().unwrap();
+            assert!(longest < 2_000, "{longest} bytes for {:.20}", value.get());
+            assert!(Descriptor::of("result_1", &value).to_json(DESCRIPTOR_BYTES_MAX).is_some());
+        }
+        let (_, survey) = Survey::of(&format!("[\"{escaped}\"]"));
+        let sampled = format!("{}{CUT}", "😀".repeat(SAMPLE_STRING_BYTES_MAX / 4));
+        assert!(survey.previews().next().unwrap().contains(&sampled));
+    }
+
+    #[test]
+    fn however_a_value_is_nested_it_is_read_a_few_times() {
+        let rows = format!("[{}1]", "1,".repeat(1 << 20));
+        let nested = (0..9).fold(rows, |inner, _| format!("[{inner}]"));
+        let mut reader = Reader::of(&nested);
+        let before = reader.bytes_left;
+        assert!(before < nested.len() * 7, "{before}");
+        while !matches!(reader.read(&nested), Node::Opaque) {}
+        assert_eq!(reader.kind(&nested), "array");
+        assert_eq!(reader.sample(&nested, SAMPLE_LEVELS_MAX), "\"[…]\"");
+        let (count, survey) = Survey::of(&nested);
+        assert!(count == 1 && survey.is_limited && survey.arrays.len() <= 3, "{} arrays", survey.arrays.len());
     }
 }

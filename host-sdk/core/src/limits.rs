@@ -81,7 +81,7 @@ rows! {
     WORKERS = "workers", "threads", 1, 1, 1_024, "engine",
         "turns wait for a thread";
     /// The context of the model that reads results. Unless it is configured, only `maxOutputBytes` bounds them.
-    CONTEXT_TOKENS = "contextTokens", "tokens", 200_000, 8_192, 100_000_000, "text of an outcome",
+    CONTEXT_TOKENS = "contextTokens", "tokens", 200_000, 16_384, 100_000_000, "text of an outcome",
         "output, value and error are cut to what the context allows";
     /// The name of a tool.
     TOOL_NAME_UNITS = "toolNameUnits", "UTF-16 units", 512, 512, 512, "catalog",

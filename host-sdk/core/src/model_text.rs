@@ -31,14 +31,19 @@ impl ModelContext {
         Ok(Self { tokens: usize::try_from(tokens).unwrap_or(usize::MAX) })
     }
 
-    /// Whether a result may have this text: three tenths of the context at four characters a token, up to a cap; and no more
-    /// than the context when a token is counted for two characters, or two for one that isn't ASCII.
-    fn takes(self, text: &str) -> bool {
+    /// Characters that a result may have: three tenths of the context at four characters a token, up to a cap.
+    fn chars_max(self) -> usize {
         let cap = match self.tokens {
             200_000.. => 64_000,
             100_000.. => 32_000,
             _ => 16_000,
         };
+        (self.tokens / 10 * 3 * 4).min(cap)
+    }
+
+    /// Whether a result may have this text: not more characters than that, and not more than the context when a token is
+    /// counted for two characters, or two for one that isn't ASCII.
+    fn takes(self, text: &str) -> bool {
         let (ascii, other) =
             text.chars().fold(
                 (0, 0),
@@ -46,7 +51,7 @@ impl ModelContext {
                     if letter.is_ascii() { (ascii + 1, other) } else { (ascii, other + 1) }
                 },
             );
-        ascii + other <= (self.tokens / 10 * 3 * 4).min(cap) && ascii / 2 + other * 2 <= self.tokens
+        ascii + other <= self.chars_max() && ascii / 2 + other * 2 <= self.tokens
     }
 }
 
@@ -55,39 +60,55 @@ impl Outcome {
     /// is longer than the model's context allows, or than [`untrusted::CHARS_MAX`] characters besides the wrapper, has as
     /// much of output, value and error as fits; the rest stays whole.
     pub fn text(&self) -> String {
-        let whole = self.rendered(usize::MAX);
-        if self.is_readable(&whole) {
-            return whole;
+        self.readable().as_ref().unwrap_or(self).rendered()
+    }
+
+    /// Whether the model reads less of the value in [`Outcome::text`] than there is.
+    pub fn is_value_cut_in_text(&self) -> bool {
+        let value_bytes = |outcome: &Self| match &outcome.status {
+            Status::Completed { value } => value.get().len(),
+            Status::Waiting { .. } | Status::Failed(_) => 0,
+        };
+        self.readable().is_some_and(|readable| value_bytes(&readable) < value_bytes(self))
+    }
+
+    /// The outcome with as much as the model can read. `None` when that is all of it.
+    fn readable(&self) -> Option<Self> {
+        let of_context = self.context.map(ModelContext::chars_max);
+        let of_untrusted = self.untrusted.as_ref().map(|_| untrusted::CHARS_MAX);
+        // No letter has more bytes than four.
+        let bytes_max = of_context.into_iter().chain(of_untrusted).min()?.saturating_mul(4);
+        let near = self.fitted(bytes_max);
+        if matches!(near, Cow::Borrowed(_)) && self.is_readable() {
+            return None;
         }
-        let (mut best, mut fits, mut too_long) = (self.rendered(0), 0, whole.len());
+        let (mut best, mut fits, mut too_long) = (near.fitted(0).into_owned(), 0, bytes_max + 1);
         while too_long - fits > 1 {
-            let bytes_max = fits.midpoint(too_long);
-            let text = self.rendered(bytes_max);
-            if self.is_readable(&text) {
-                (best, fits) = (text, bytes_max);
+            let bytes = fits.midpoint(too_long);
+            let cut = near.fitted(bytes);
+            if cut.is_readable() {
+                (best, fits) = (cut.into_owned(), bytes);
             } else {
-                too_long = bytes_max;
+                too_long = bytes;
             }
         }
-        best
+        Some(best)
     }
 
-    /// Whether the model reads less in [`Outcome::text`] than there is.
-    pub fn is_cut_in_text(&self) -> bool {
-        let is_bounded = self.untrusted.is_some() || self.context.is_some();
-        is_bounded && !self.is_readable(&self.rendered(usize::MAX))
-    }
-
-    fn is_readable(&self, text: &str) -> bool {
+    fn is_readable(&self) -> bool {
+        let text = self.rendered();
         let wrapper = |id: &String| untrusted::wrap("", id).chars().count();
         let chars_max = self.untrusted.as_ref().map(|id| untrusted::CHARS_MAX + wrapper(id));
         chars_max.is_none_or(|most| text.chars().count() <= most)
-            && self.context.is_none_or(|context| context.takes(text))
+            && self.context.is_none_or(|context| context.takes(&text))
     }
 
-    fn rendered(&self, bytes_max: usize) -> String {
-        let json = self.fitted(bytes_max).to_json();
-        self.untrusted.as_ref().map_or_else(|| json.clone(), |id| untrusted::wrap(&untrusted::sanitize(&json), id))
+    fn rendered(&self) -> String {
+        let json = self.to_json();
+        match &self.untrusted {
+            Some(id) => untrusted::wrap(&untrusted::sanitize(&json), id),
+            None => json,
+        }
     }
 
     /// The same outcome with at most this many bytes of JSON, as far as cutting output, value and error can do it.
@@ -170,16 +191,16 @@ mod tests {
             outcome(Status::Completed { value })
         };
         for (tokens, letter, chars_max) in [
-            (8_192, "x", 819 * 12),
+            (16_384, "x", 16_000),
             (32_000, "x", 16_000),
             (99_999, "x", 16_000),
             (100_000, "x", 32_000),
             (200_000, "x", 64_000),
-            (8_192, "字", 4_400),
+            (16_384, "字", 8_500),
         ] {
             let context = Some(ModelContext::of_tokens(tokens).unwrap());
             let outcome = Outcome { context, ..long(letter) };
-            assert!(outcome.is_cut_in_text());
+            assert!(outcome.is_value_cut_in_text());
             let text = outcome.text();
             let chars = text.chars().count();
             assert!(
@@ -189,9 +210,17 @@ mod tests {
             let json: serde_json::Value = serde_json::from_str(&text).unwrap();
             assert_eq!(json["value"]["truncated"], true);
         }
-        let small = Outcome { context: Some(ModelContext::of_tokens(8_192).unwrap()), ..long("") };
-        assert!(!small.is_cut_in_text());
+        let small = Outcome { context: Some(ModelContext::of_tokens(16_384).unwrap()), ..long("") };
+        assert!(!small.is_value_cut_in_text());
         assert_eq!(small.text(), small.to_json());
-        assert!(!long("x").is_cut_in_text(), "without a context only the output budget counts");
+        assert!(!long("x").is_value_cut_in_text(), "without a context only the output budget counts");
+        let output = RawValue::from_string(format!("[{}]", serde_json::json!("o".repeat(90_000)))).unwrap();
+        let value = RawValue::from_string(serde_json::json!("v".repeat(3_000)).to_string()).unwrap();
+        let mostly_output = Outcome {
+            context: Some(ModelContext::of_tokens(32_000).unwrap()),
+            output,
+            ..outcome(Status::Completed { value })
+        };
+        assert!(!mostly_output.is_value_cut_in_text() && mostly_output.text().len() <= 16_000, "the output is cut");
     }
 }

@@ -458,7 +458,8 @@ mod tests {
         let (output, kept) = ledger(&["small"]).complete(FinalValue::Whole(value(900)), |_, _| Overflow::Cut);
         assert_eq!(parsed(&output)[0]["text"], "small");
         assert_eq!(kept.get().len(), 902);
-        let (output, cut) = ledger(&[&"o".repeat(5_000)]).complete(FinalValue::Whole(value(5_000)), |_, _| Overflow::Cut);
+        let (output, cut) =
+            ledger(&[&"o".repeat(5_000)]).complete(FinalValue::Whole(value(5_000)), |_, _| Overflow::Cut);
         assert!(output.get().len() as u64 + cut.get().len() as u64 <= BUDGET);
         let marker = parsed(&cut);
         assert_eq!(marker["truncated"], true);
@@ -471,10 +472,11 @@ mod tests {
         let rows = serde_json::to_string(&vec!["row"; 500]).unwrap();
         let rows = RawValue::from_string(rows).unwrap();
         for emitted in [0, 5_000] {
-            let (output, value) = ledger(&[&"o".repeat(emitted)]).complete(FinalValue::Whole(rows.clone()), |value, bytes_max| {
-                assert_eq!(value.get(), rows.get());
-                Overflow::Kept(reference("result_1", value, bytes_max).unwrap())
-            });
+            let (output, value) =
+                ledger(&[&"o".repeat(emitted)]).complete(FinalValue::Whole(rows.clone()), |value, bytes_max| {
+                    assert_eq!(value.get(), rows.get());
+                    Overflow::Kept(reference("result_1", value, bytes_max).unwrap())
+                });
             assert!(output.get().len() as u64 + value.get().len() as u64 <= BUDGET);
             let value = parsed(&value);
             assert_eq!(value["reference"]["id"], "result_1");
@@ -483,14 +485,16 @@ mod tests {
         }
         assert!(reference("result_1", &rows, 320).is_some());
         assert!(reference("result_1", &rows, 200).is_none(), "no reference without an identity");
-        let (_, value) = ledger(&[]).complete(FinalValue::Whole(rows), |_, _| Overflow::NotKept("the store is full".into()));
+        let (_, value) =
+            ledger(&[]).complete(FinalValue::Whole(rows), |_, _| Overflow::NotKept("the store is full".into()));
         assert!(parsed(&value)["guidance"].as_str().unwrap().ends_with("It wasn't kept: the store is full."));
     }
 
     #[test]
     fn what_was_too_long_to_leave_the_guest_is_counted_like_everything_else() {
         let start = |text: &str| JsonStart::new(text.to_owned(), 50_000, 10_000).unwrap();
-        for (is_text, prefix) in [(true, r#"[{"type":"text","text":"abc"#), (false, r#"[{"type":"json","value":"abc"#)] {
+        for (is_text, prefix) in [(true, r#"[{"type":"text","text":"abc"#), (false, r#"[{"type":"json","value":"abc"#)]
+        {
             let mut ledger = ledger(&[]);
             ledger.push_beyond(is_text, start("\"abc"));
             ledger.push(Entry::Text("later"));

@@ -14,7 +14,7 @@ use crate::limits;
 pub struct Saved {
     /// Compact JSON.
     pub value: Arc<RawValue>,
-    /// Whether it may carry data from outside: whoever loads it may then as well.
+    /// Whether it may carry data from outside: whoever loads it may then as well, and a model should read it as data only.
     pub is_untrusted: bool,
 }
 

@@ -79,9 +79,11 @@ impl<C> ParkedStore<C> {
         self.runs.remove(id.as_str());
     }
 
-    /// Takes a parked cell out for good.
+    /// Takes a parked cell out for good. One that somebody resumes stays theirs.
     pub fn remove(&mut self, id: &RunId) -> Option<C> {
-        self.runs.remove(id.as_str())?.parked.map(|parked| parked.cell)
+        let parked = self.runs.get_mut(id.as_str())?.parked.take()?;
+        self.runs.remove(id.as_str());
+        Some(parked.cell)
     }
 
     /// Takes out what has expired, for the caller to drop outside of any lock.
