@@ -590,7 +590,8 @@ mod tests {
         let mut reader = Reader::of(&nested);
         let before = reader.bytes_left;
         assert!(before < nested.len() * 7, "{before}");
-        while !matches!(reader.read(&nested), Node::Opaque) {}
+        let reads = (0..100).take_while(|_| !matches!(reader.read(&nested), Node::Opaque)).count();
+        assert!((1..4).contains(&reads), "{reads} reads");
         assert_eq!(reader.kind(&nested), "array");
         assert_eq!(reader.sample(&nested, SAMPLE_LEVELS_MAX), "\"[…]\"");
         let (count, survey) = Survey::of(&nested);

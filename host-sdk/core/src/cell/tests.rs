@@ -247,6 +247,14 @@ fn pending_arguments_are_bounded_together() {
         cell.handle(Event::SlotTaken, MS(1));
         check(&mut cell, Event::Settled(id(Method::Sleep, 1), Reply::Done), &["settle 1"]);
         check(&mut cell, ended(Turn::Awaiting, vec![with(2, second)]), &expected);
+        if second == 6_384 {
+            // What is settled doesn't count any more.
+            for number in [1, 2] {
+                cell.handle(Event::Settled(id(Method::CallValue, number), Reply::Done), MS(1));
+            }
+            cell.take_replies();
+            check(&mut cell, ended(Turn::Awaiting, vec![with(3, 16_384)]), &["dispatch bridge:callValue:3"]);
+        }
     }
 }
 
