@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use codemode::{Definition, Engine, EngineConfig, ExecInput, Session, SlotPool, Status, from_fn};
+use codemode_cli::memory::resident_bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::Value;
 
@@ -19,13 +20,6 @@ fn session(runtime: &tokio::runtime::Runtime, slots: u64) -> (Engine, Session) {
     let echo = from_fn(Definition::new("echo", "Echoes its input."), |_, input: Value| async move { Ok(input) });
     let session = engine.session().runtime(runtime.handle().clone()).tool(echo).build().expect("a session");
     (engine, session)
-}
-
-/// Zero where the system doesn't tell.
-fn resident_bytes() -> u64 {
-    const PAGE_BYTES: u64 = 4_096;
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * PAGE_BYTES
 }
 
 /// Cells with one call of a tool, by as many tasks as there are workers, and twice as many.

@@ -12,6 +12,7 @@ use codemode::{
     Catalog, CatalogChange, CellEvent, Definition, Engine, EngineConfig, ExecInput, Execution, Limits, Owner, Session,
     SessionBuilder, SlotPool, Source, from_fn,
 };
+use codemode_cli::memory::resident_bytes;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -419,6 +420,35 @@ fn what_a_parked_cell_gets_counts_against_its_inbox() {
         tokio::time::sleep(Duration::from_millis(150)).await;
         let done = parsed(&session.wait(&run_id(&waiting)).await);
         assert_eq!(done["value"], json!(["fulfilled", "rejected", "rejected"]), "{done}");
+    });
+}
+
+#[test]
+fn what_a_parked_cell_cannot_get_is_not_held() {
+    let (engine, runtime) = (engine(), runtime());
+    let answered = Arc::new(AtomicU64::new(0));
+    let large = from_fn(Definition::new("large", ""), {
+        let answered = answered.clone();
+        move |_, _: Value| {
+            let answered = answered.clone();
+            async move {
+                tokio::time::sleep(Duration::from_millis(150)).await;
+                answered.fetch_add(1, SeqCst);
+                Ok("x".repeat(9 << 20))
+            }
+        }
+    });
+    let session = builder(&engine, &runtime).limits(limited("timeoutMs", "100")).tool(large).build().unwrap();
+    let source = "const got = await Promise.allSettled(Array.from({ length: 16 }, () => large())); \
+        return got.filter((one) => one.status === 'fulfilled').length";
+    let waiting = exec(&runtime, &session, source);
+    let before = resident_bytes();
+    runtime.block_on(async {
+        wait_for(|| answered.load(SeqCst) == 16).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let grown = resident_bytes().saturating_sub(before);
+        assert!(grown < 64 << 20, "16 replies of 9 MiB hold {grown} bytes");
+        assert_eq!(parsed(&session.wait(&run_id(&waiting)).await)["value"], 1);
     });
 }
 

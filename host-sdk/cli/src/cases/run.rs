@@ -8,6 +8,8 @@ use codemode::{CellEvent, Decision, Engine, EngineConfig, ExecInput, Execution, 
 use serde_json::{Value, json};
 
 use super::format::{Call, Case, Expected, Hook, Step};
+use crate::memory::resident_bytes;
+
 use super::matchers::{Found, mismatches};
 use super::mock::{self, Calls};
 
@@ -398,13 +400,4 @@ async fn timed(execution: Execution, cancel_after_ms: Option<u64>) -> (Reply, Du
     let outcome = execution.await;
     let took = began.elapsed();
     (Reply { json: outcome.to_json(), text: outcome.text() }, took)
-}
-
-/// The resident memory of this process; zero where the system doesn't tell.
-fn resident_bytes() -> u64 {
-    const PAGE_BYTES: u64 = 4_096;
-    let pages = std::fs::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|text| text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()));
-    pages.unwrap_or(0) * PAGE_BYTES
 }
