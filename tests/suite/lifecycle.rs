@@ -539,6 +539,29 @@ fn the_owner_is_told_that_its_budget_counts_again_however_the_call_ends() {
 }
 
 #[test]
+fn the_runtime_of_the_embedder_is_never_blocked() {
+    let engine = engine();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let session = builder(&engine, &runtime).build().unwrap();
+    let ticks = runtime.block_on(async {
+        let computes =
+            session.exec(ExecInput::javascript("const until = Date.now() + 400; while (Date.now() < until);"));
+        let mut computes = std::pin::pin!(computes);
+        let mut ticks = 0;
+        loop {
+            tokio::select! {
+                outcome = &mut computes => {
+                    assert_eq!(parsed(&outcome)["status"], "completed");
+                    break ticks;
+                }
+                () = tokio::time::sleep(Duration::from_millis(5)) => ticks += 1,
+            }
+        }
+    });
+    assert!(ticks >= 10, "a thread that computes leaves the only thread of the runtime alone: {ticks}");
+}
+
+#[test]
 fn an_input_is_checked_however_it_comes() {
     let (engine, runtime) = (engine(), runtime());
     let session = builder(&engine, &runtime).build().unwrap();

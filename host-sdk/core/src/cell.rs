@@ -277,7 +277,7 @@ impl Cell {
 
     /// A cell that has run keeps its state and waits for the next call; one that hasn't has nothing to keep.
     fn turn_missed(&mut self) -> Vec<Action> {
-        if self.has_run {
+        if self.has_run && self.has_slot {
             return self.park_or_suspend();
         }
         self.close(Lost {
@@ -505,11 +505,11 @@ impl Cell {
         if yields {
             return self.park_or_suspend();
         }
-        if self.options.park_at_every_suspension && self.has_instance {
+        // Without a slot it has no host work, only replies that were made here: it keeps its instance.
+        if self.options.park_at_every_suspension && self.has_instance && self.has_slot {
             self.phase = Phase::Checkpointing;
             return vec![Action::Park];
         }
-        // Without a slot it has no host work, only replies that were made here: it isn't parked, and runs out of time.
         if self.budget.is_spent(now) && self.has_slot {
             return self.park_or_suspend();
         }

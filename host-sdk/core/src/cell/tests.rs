@@ -2,8 +2,12 @@
 
 use serde_json::value::RawValue;
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use super::*;
-use crate::output::FinalValue;
+use crate::output::{Entry, FinalValue, Ledger, Overflow};
+use crate::slots::Slots;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -479,30 +483,42 @@ impl Chance {
     }
 }
 
-/// Plays an honest guest and a careless host at random, and checks what must hold in every order of events. A failure
-/// says its seed; `CODEMODE_SEED` plays that one alone.
+/// Plays honest guests and a careless host at random: cells that share a pool of slots. Checks what must hold in every order
+/// of events. A failure says its seed; `CODEMODE_SEED` plays that one alone.
 #[test]
 fn random_orders_of_events_keep_the_invariants() {
-    const SEEDS: u64 = 4_000;
+    const SEEDS: u64 = 2_000;
+    const CELLS: u64 = 3;
     const EVENTS: u64 = 60;
     let only: Option<u64> = std::env::var("CODEMODE_SEED").ok().map(|seed| seed.parse().unwrap());
     let seeds = only.map_or(1..=SEEDS, |seed| seed..=seed);
-    println!("seeds {seeds:?}, {EVENTS} events each");
+    println!("seeds {seeds:?}, {CELLS} cells of {EVENTS} events each");
     let mut closed = 0;
     for seed in seeds {
-        let mut run = Run::new(seed);
-        for _ in 0..EVENTS {
-            run.step();
+        let mut chance = Chance(seed.wrapping_mul(0xD6E8_FEB8_6659_FD93) | 1);
+        let slots = Rc::new(RefCell::new(Slots::new(1 + chance.below(CELLS))));
+        let mut runs: Vec<Run> = (0..CELLS).map(|cell| Run::new(seed, cell, &slots)).collect();
+        for _ in 0..CELLS * EVENTS {
+            let next = usize::try_from(chance.below(CELLS)).unwrap();
+            runs[next].step();
+            let held = runs.iter().filter(|run| run.holds_slot).count() as u64;
+            assert!(slots.borrow().taken() == held, "seed {seed}: {held} slots are held, others are taken");
         }
-        closed += u64::from(run.is_over);
+        closed += runs.iter().filter(|run| run.is_over).count() as u64;
     }
-    assert!(only.is_some() || closed > SEEDS / 4, "most runs come to an end: {closed}");
+    assert!(only.is_some() || closed > SEEDS * CELLS / 4, "most runs come to an end: {closed}");
 }
 
 struct Run {
     seed: u64,
     chance: Chance,
     cell: Cell,
+    slots: Rc<RefCell<Slots>>,
+    holds_slot: bool,
+    ledger: Ledger,
+    /// Entries that were emitted, and those among them that were delivered.
+    emitted: u64,
+    delivered: u64,
     script_tool_calls_max: Option<u64>,
     now: Instant,
     next: BTreeMap<Method, u32>,
@@ -522,8 +538,8 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
-        let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    fn new(seed: u64, number: u64, slots: &Rc<RefCell<Slots>>) -> Self {
+        let mut chance = Chance((seed * 8 + number).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let script_tool_calls_max = (chance.below(5) == 0).then(|| 1 + chance.below(12));
         let options = Options {
             park_at_every_suspension: chance.below(2) == 0,
@@ -539,6 +555,11 @@ impl Run {
             seed,
             chance,
             cell,
+            slots: slots.clone(),
+            holds_slot: false,
+            ledger: Ledger::new(1_024),
+            emitted: 0,
+            delivered: 0,
             script_tool_calls_max,
             now: MS(0),
             next: BTreeMap::new(),
@@ -614,10 +635,11 @@ impl Run {
                 assert!(self.is_paused != pauses, "seed {seed}: told twice");
                 self.is_paused = pauses;
             }
-            Action::TakeSlot if self.one_in(40) => {
-                self.answer = Some(Event::SlotRefused(crate::slots::SlotsFull { capacity: 1 }));
+            Action::TakeSlot => {
+                let taken = self.slots.borrow_mut().take();
+                self.holds_slot = taken.is_ok();
+                self.answer = Some(taken.map_or_else(Event::SlotRefused, |()| Event::SlotTaken));
             }
-            Action::TakeSlot => self.answer = Some(Event::SlotTaken),
             Action::Park => {
                 assert!(self.has_instance, "seed {seed}: nothing to park");
                 self.has_instance = false;
@@ -629,18 +651,51 @@ impl Run {
             }
             Action::Suspend(suspension) => {
                 let has_owner = !suspension.pending.is_empty() || !self.cell.replies.is_empty();
-                assert!(has_owner && self.cell.has_slot(), "seed {seed}: parked with nothing to wait for");
+                assert!(has_owner, "seed {seed}: parked with nothing to wait for");
+                assert!(self.cell.has_slot(), "seed {seed}: parked without a slot");
                 assert!(!self.has_instance, "seed {seed}: returned with an instance");
                 assert!(self.script_tool_calls_max.is_none(), "seed {seed}: a script waits");
+                let output = self.ledger.wait();
+                self.deliver(&output);
             }
-            Action::Finish(_) => self.is_over = true,
+            Action::Finish(ending) => {
+                let output = match ending {
+                    Ending::Completed(value) => self.ledger.complete(value, |_, _| Overflow::Cut).0,
+                    Ending::Failed(lost) => self.ledger.fail(&lost.error).0,
+                };
+                self.deliver(&output);
+                self.is_over = true;
+                if std::mem::take(&mut self.holds_slot) {
+                    self.slots.borrow_mut().give_back();
+                }
+            }
             Action::Start => panic!("seed {seed}: started twice"),
         }
     }
 
+    /// Entries come once and in order, until a summary stands for all of them.
+    fn deliver(&mut self, output: &RawValue) {
+        let seed = self.seed;
+        let entries: Vec<serde_json::Value> = serde_json::from_str(output.get()).unwrap();
+        for entry in entries {
+            if entry["type"] == "truncated" {
+                let whole = entry["omittedBytes"].as_u64().unwrap() + entry["prefix"].as_str().unwrap().len() as u64;
+                assert!(whole > 512, "seed {seed}: {whole} bytes would have fitted");
+                self.delivered = u64::MAX;
+            } else {
+                let number: u64 = entry["text"].as_str().unwrap().trim_end_matches('x').parse().unwrap();
+                assert!(number == self.delivered, "seed {seed}: entry {number} after {}", self.delivered);
+                self.delivered += 1;
+            }
+        }
+        let is_complete = self.delivered == self.emitted || self.delivered == u64::MAX;
+        assert!(is_complete, "seed {seed}: {} of {} entries were delivered", self.delivered, self.emitted);
+    }
+
     fn settle(&mut self) {
         let seed = self.seed;
-        if self.cell.is_too_late(self.has_instance, self.now) || self.one_in(30) {
+        let has_no_luck = self.holds_slot && self.one_in(30);
+        if has_no_luck || self.cell.is_too_late(self.has_instance, self.now) {
             self.answer = Some(Event::TurnMissed { has_instance: self.has_instance });
             return;
         }
@@ -694,6 +749,11 @@ impl Run {
     }
 
     fn turn(&mut self) -> Event {
+        for _ in 0..self.chance.below(3) {
+            let text = format!("{}{}", self.emitted, "x".repeat(usize::try_from(self.chance.below(60)).unwrap()));
+            self.ledger.push(Entry::Text(&text));
+            self.emitted += 1;
+        }
         if self.one_in(60) {
             self.has_instance = false;
             return Event::TurnLost(lost());
