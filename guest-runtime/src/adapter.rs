@@ -2,7 +2,7 @@
 //! getters and Proxy traps. It keeps its own stack, so nesting can't exhaust the guest's.
 
 use crate::engine::{self, Class, ElementType, Key, Keys, Kind, Primordials, Property, Thrown, Value};
-use crate::json_text::{push_escaped, push_integer, push_number, push_string};
+use crate::json_text::{letter_boundary, push_escaped, push_integer, push_number, push_string};
 
 /// Containers that may be nested in each other: this many pass, one more fails.
 const DEPTH_MAX: usize = 1_000;
@@ -100,6 +100,8 @@ impl KeyTexts {
     /// A key finds its place by the number that the engine gives it.
     const PLACES: usize = 128;
     const WORTHWHILE_FROM: usize = 32;
+    /// A longer key isn't kept.
+    const BYTES_MAX: usize = 256;
 
     fn push(&mut self, out: &mut Vec<u8>, key: &Key) -> Result<(), Thrown> {
         self.count += 1;
@@ -116,7 +118,9 @@ impl KeyTexts {
         }
         let start = out.len();
         key.text()?.with_text(|text| push_string(out, text))?;
-        if let (Some(known), Some(json)) = (known, out.get(start..)) {
+        if let (Some(known), Some(json)) = (known, out.get(start..))
+            && json.len() <= Self::BYTES_MAX
+        {
             // Kept alive, so that its number can't become another key's.
             *known = Some((key.duplicate(), json.into()));
         }
@@ -182,11 +186,7 @@ impl Adapter {
 
     fn let_go(&mut self, start_bytes: usize) {
         if self.start.bytes == 0 {
-            let mut end = start_bytes.min(self.out.len());
-            // Not within a letter.
-            while self.out.get(end).is_some_and(|byte| byte & 0xC0 == 0x80) {
-                end -= 1;
-            }
+            let end = letter_boundary(&self.out, start_bytes);
             self.start.text = self.out.get(..end).unwrap_or_default().to_vec();
         }
         self.start.bytes += self.out.len() as u64;

@@ -28,6 +28,15 @@ pub fn push_escaped(out: &mut Vec<u8>, text: &str) {
     }
 }
 
+/// The last place up to `index` that isn't within a letter.
+pub fn letter_boundary(text: &[u8], index: usize) -> usize {
+    let mut index = index.min(text.len());
+    while text.get(index).is_some_and(|byte| byte & 0xC0 == 0x80) {
+        index -= 1;
+    }
+    index
+}
+
 /// How many bytes [`push_string`] appends.
 pub fn string_bytes(text: &str) -> u64 {
     let escaped = |byte: u8| match escape_of(byte) {

@@ -179,35 +179,40 @@ pub fn install() {
 
 fn text(call: &Call<'_>, _: i32) -> Result<Value> {
     let value = call.argument(0);
+    let (value_bytes, start_bytes) = output_sizes();
+    let emit = |text: &str| {
+        if text.len() <= value_bytes {
+            output::text(text.as_bytes());
+        } else {
+            emit_beyond(text, json_text::string_bytes(text), start_bytes);
+        }
+    };
     if matches!(value.kind(), Kind::String) {
-        value.with_text(emit_text)?;
+        value.with_text(emit)?;
         return Ok(Value::undefined());
     }
     match adapted(&value)? {
-        Json::Whole(json) => emit_text(&String::from_utf8_lossy(&json)),
+        Json::Whole(json) => emit(&String::from_utf8_lossy(&json)),
         Json::Start(start) => {
             let bytes = start.bytes + start.escapes + 2;
-            emit_beyond(&String::from_utf8_lossy(&start.text), bytes);
+            emit_beyond(&String::from_utf8_lossy(&start.text), bytes, start_bytes);
         }
     }
     Ok(Value::undefined())
 }
 
-fn emit_text(text: &str) {
-    let (value_bytes, start_bytes) = output_sizes();
-    if text.len() <= value_bytes {
-        output::text(text.as_bytes());
-    } else {
-        let start = text.get(..text.floor_char_boundary(start_bytes)).unwrap_or_default();
-        emit_beyond(start, json_text::string_bytes(text));
+/// Counts a text that is too long: the beginning of its JSON, and the bytes of all of it.
+fn emit_beyond(text: &str, bytes: u64, start_bytes: usize) {
+    const PART_BYTES: usize = 4_096;
+    let mut start = vec![b'"'];
+    let mut rest = text;
+    while start.len() < start_bytes && !rest.is_empty() {
+        let (part, after) = rest.split_at(rest.floor_char_boundary(PART_BYTES));
+        json_text::push_escaped(&mut start, part);
+        rest = after;
     }
-}
-
-/// Counts a text that is too long: its beginning, and the bytes of its JSON.
-fn emit_beyond(start: &str, bytes: u64) {
-    let mut text = b"\"".to_vec();
-    json_text::push_escaped(&mut text, start);
-    output::beyond(true, &JsonStart { text, bytes });
+    start.truncate(json_text::letter_boundary(&start, start_bytes));
+    output::beyond(true, &JsonStart { text: start, bytes });
 }
 
 fn json(call: &Call<'_>, _: i32) -> Result<Value> {

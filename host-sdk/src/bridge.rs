@@ -60,6 +60,8 @@ pub(crate) struct Host {
     pub violation: Option<&'static str>,
     /// Whether memory was refused.
     pub memory_was_refused: bool,
+    /// The limits of the cell.
+    pub limits: Limits,
     /// What it may call and look at.
     pub catalog: Catalog,
     /// Whether the guest was told what a server says about itself.
@@ -75,6 +77,7 @@ pub(crate) struct Host {
 impl Host {
     pub fn new(limits: &Limits, cancelled: Arc<AtomicBool>, catalog: Catalog) -> Self {
         Self {
+            limits: limits.clone(),
             stage: Stage::Fresh,
             requests: Vec::new(),
             cleared: Vec::new(),
@@ -351,10 +354,13 @@ fn link_output(linker: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
         })
     })?;
     linker.func_wrap("beyond", |mut caller: Caller<'_>, (is_text, content): (bool, JsonStartInPlace)| {
-        let whole_bytes_max = caller.data().value_bytes_max as u64;
+        let limits = caller.data().limits.clone();
+        if content.text.len() as u64 > limits.max_output_bytes() {
+            return Err(caller.data_mut().violated("the beginning of an entry that is too large"));
+        }
         with_ledger(&mut caller, &content.text, |ledger, start| {
             let start = String::from_utf8(start.to_vec()).ok();
-            let start = start.and_then(|text| JsonStart::new(text, content.bytes, whole_bytes_max));
+            let start = start.and_then(|text| JsonStart::new(text, content.bytes, &limits));
             ledger.push_beyond(is_text, start.ok_or("the beginning of an entry that isn't one")?);
             Ok(())
         })

@@ -37,17 +37,22 @@ pub(crate) async fn run(mut drive: Box<Drive>, number: u64, span: Span) -> Outco
         }
     };
     let outcome = match reins.end_call(number) {
-        Err(lost) if outcome.is_waiting() => cancelled(outcome, lost, &session.engine, &reins),
-        Ok(()) | Err(_) => outcome,
+        Ok(()) => outcome,
+        Err(lost) => cancelled(outcome, lost, &session.engine, &reins),
     };
     guard.disarm();
     note(&span, &outcome);
     outcome
 }
 
-/// The outcome of a call that was cancelled after its cell was parked and before anybody got the waiting result.
-fn cancelled(outcome: Outcome, lost: Lost, engine: &Arc<Shared>, reins: &Reins) -> Outcome {
-    abandon(engine, &outcome);
+/// The outcome of a call that was cancelled at the last moment: if its cell is parked, before anybody got to know that, it
+/// ends; one that has ended already has its outcome.
+fn cancelled(outcome: Outcome, lost: Lost, engine: &Arc<Shared>, reins: &Arc<Reins>) -> Outcome {
+    let parked = engine.parked().take_all(|cell| Arc::ptr_eq(&cell.reins, reins));
+    if parked.is_empty() && !outcome.is_waiting() {
+        return outcome;
+    }
+    drop(parked);
     let bridge_dispatch_started = reins.bridge_dispatch_started.load(Relaxed);
     let failure = Failure { kind: lost.kind, error: lost.error, bridge_dispatch_started };
     Outcome { status: Status::Failed(failure), ..outcome }

@@ -662,23 +662,31 @@ impl Drive {
     fn complete(&mut self, value: FinalValue) -> Outcome {
         let (results, is_untrusted) = (self.current.results.clone(), self.is_untrusted);
         let may_keep = self.cell.may_keep_value() && value.start().starts_with(['{', '[']);
-        let whole_bytes = value.start().len();
+        let whole_bytes = match &value {
+            FinalValue::Whole(value) => Some(value.get().len()),
+            FinalValue::Beyond(_) => None,
+        };
+        let value_bytes_max = self.session.limits.value_bytes();
         let mut retained = None;
         let mut keep = |value: &RawValue, bytes_max| {
-            if !may_keep {
-                return Overflow::Cut;
-            }
             let overflow;
             (overflow, retained) = results.retain(value, is_untrusted, bytes_max);
             overflow
         };
-        let (output, value) = self.ledger().complete(value, &mut keep);
+        let (output, value) = self.ledger().complete(value, |value, bytes_max| match value {
+            FinalValue::Whole(value) if may_keep => keep(value, bytes_max),
+            FinalValue::Beyond(start) if may_keep => Overflow::NotKept(format!(
+                "it has {} bytes of JSON, and values of at most {value_bytes_max} are kept",
+                start.bytes()
+            )),
+            FinalValue::Whole(_) | FinalValue::Beyond(_) => Overflow::Cut,
+        });
         let mut outcome = self.outcome(Status::Completed { value }, output);
-        let is_cut = outcome.is_value_cut_in_text();
+        let is_cut = may_keep && outcome.is_value_cut_in_text();
         if let Status::Completed { value } = &mut outcome.status
             && is_cut
             // What stands for a value is shorter than that.
-            && value.get().len() == whole_bytes
+            && whole_bytes == Some(value.get().len())
             && let Overflow::Kept(reference) = keep(value, DESCRIPTOR_BYTES_MAX as u64 * 2)
         {
             *value = reference;

@@ -32,7 +32,6 @@ pub(crate) struct Instance {
     store: Store<Host>,
     instance: Component,
     settle: TypedFunc<(Vec<Settlement>, Option<Seed>), (bindings::Turn,)>,
-    value_bytes_max: u64,
     /// The largest thing that a turn may pass at once.
     passed_bytes_max: u64,
     memory_bytes_max: u64,
@@ -89,13 +88,13 @@ impl Instance {
         let (instance, settle) = made
             .map_err(|error| Lost { kind: Kind::Unavailable, error: format!("no instance could be made: {error}") })?;
         engine.count_instantiation();
-        let (value_bytes_max, memory_bytes_max) = (limits.value_bytes(), limits.memory_limit_bytes());
-        let passed_bytes_max = value_bytes_max.max(limits.inbox_bytes()).max(limits::fixed(&limits::ARGUMENT_BYTES));
+        let memory_bytes_max = limits.memory_limit_bytes();
+        let passed_bytes_max =
+            limits.value_bytes().max(limits.inbox_bytes()).max(limits::fixed(&limits::ARGUMENT_BYTES));
         Ok(Self {
             store,
             instance,
             settle,
-            value_bytes_max,
             passed_bytes_max,
             memory_bytes_max,
             engine: engine.clone(),
@@ -200,7 +199,7 @@ impl Instance {
     fn checked_start(&self, start: bindings::JsonStart) -> Result<FinalValue, Lost> {
         let start = String::from_utf8(start.text)
             .ok()
-            .and_then(|text| JsonStart::new(text, start.bytes, self.value_bytes_max))
+            .and_then(|text| JsonStart::new(text, start.bytes, &self.store.data().limits))
             .ok_or_else(|| violation("the beginning of a value that isn't one"))?;
         Ok(FinalValue::Beyond(start))
     }

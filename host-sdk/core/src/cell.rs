@@ -563,10 +563,7 @@ impl Cell {
             pending: pending.iter().map(|(id, _)| PendingCall(**id)).collect(),
             yield_reason,
         };
-        let mut actions = Vec::new();
-        self.refill(&mut actions);
-        actions.push(Action::Suspend(suspension));
-        actions
+        vec![Action::Suspend(suspension)]
     }
 
     fn waited(&mut self, budget: Budget, now: Instant) -> Vec<Action> {

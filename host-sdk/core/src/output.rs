@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::descriptor::{DESCRIPTOR_BYTES_MAX, Descriptor};
-use crate::limits;
+use crate::limits::{self, Limits};
 
 /// Ends an error that was cut.
 const ERROR_CUT_SUFFIX: &str = " [error truncated]";
@@ -78,12 +78,18 @@ pub struct JsonStart {
 }
 
 impl JsonStart {
-    /// The beginning of JSON that has `bytes` bytes in all. `None` when what has at most `whole_bytes_max` bytes should have
-    /// come whole, or when the beginning is longer than all of it.
-    pub fn new(text: String, bytes: u64, whole_bytes_max: u64) -> Option<Self> {
-        /// Nothing in the guest's memory is longer, whatever its escapes.
+    /// The beginning of JSON that has `bytes` bytes in all, for cells with these limits. `None` when it isn't what an honest
+    /// guest passes: all of it should have come whole, the beginning is too long, or no guest could have written that much
+    /// in its time.
+    pub fn new(text: String, bytes: u64, limits: &Limits) -> Option<Self> {
         const BYTES_MAX: u64 = 1 << 40;
-        ((whole_bytes_max + 1..BYTES_MAX).contains(&bytes) && length(&text) <= bytes).then_some(Self { text, bytes })
+        let is_possible = (limits.value_bytes() + 1..BYTES_MAX).contains(&bytes);
+        (is_possible && length(&text) <= limits.max_output_bytes()).then_some(Self { text, bytes })
+    }
+
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
@@ -153,8 +159,7 @@ impl Ledger {
     pub fn push_beyond(&mut self, is_text: bool, content: JsonStart) {
         let frame = if is_text { TEXT_ENTRY_START } else { JSON_ENTRY_START };
         if self.is_whole {
-            let mut start = format!("{frame}{}", content.text);
-            start.truncate(start.floor_char_boundary(usize::try_from(self.bytes_max).unwrap_or(usize::MAX)));
+            let start = format!("{frame}{}", content.text);
             self.stored_bytes += length(&start);
             self.entries.push(start);
             self.is_whole = false;
@@ -163,7 +168,8 @@ impl Ledger {
     }
 
     fn count(&mut self, bytes: u64) {
-        self.total_bytes += bytes + u64::from(self.count > 0);
+        // A guest that lies may count further than there is to count.
+        self.total_bytes = self.total_bytes.saturating_add(bytes + u64::from(self.count > 0));
         self.count += 1;
     }
 
@@ -187,7 +193,7 @@ impl Ledger {
     pub fn complete(
         &mut self,
         value: FinalValue,
-        overflow: impl FnOnce(&RawValue, u64) -> Overflow,
+        overflow: impl FnOnce(&FinalValue, u64) -> Overflow,
     ) -> (Box<RawValue>, Box<RawValue>) {
         let value_bytes = match &value {
             FinalValue::Whole(value) => length(value.get()),
@@ -196,18 +202,15 @@ impl Ledger {
         let guaranteed = value_bytes.min(self.bytes_max / 2);
         let output = self.deliver(self.bytes_max - guaranteed);
         let left = self.bytes_max.saturating_sub(self.charged(self.bytes_max - guaranteed));
-        let stands_for = match &value {
-            FinalValue::Whole(whole) if value_bytes > left => overflow(whole, left),
-            FinalValue::Whole(_) | FinalValue::Beyond(_) => Overflow::Cut,
+        let value = match value {
+            FinalValue::Whole(value) if value_bytes <= left => return (output, value),
+            value => value,
         };
-        let cut = |guidance: &str, start: &str| raw(marker("", guidance, start, value_bytes, left));
-        let value = match (value, stands_for) {
-            (_, Overflow::Kept(reference)) => reference,
-            (FinalValue::Whole(value), _) if value_bytes <= left => value,
-            (value, Overflow::NotKept(reason)) => {
-                cut(&format!("{VALUE_GUIDANCE} It wasn't kept: {reason}."), value.start())
-            }
-            (value, Overflow::Cut) => cut(VALUE_GUIDANCE, value.start()),
+        let cut = |guidance: &str| raw(marker("", guidance, value.start(), value_bytes, left));
+        let value = match overflow(&value, left) {
+            Overflow::Cut => cut(VALUE_GUIDANCE),
+            Overflow::NotKept(reason) => cut(&format!("{VALUE_GUIDANCE} It wasn't kept: {reason}.")),
+            Overflow::Kept(reference) => reference,
         };
         (output, value)
     }
@@ -375,7 +378,7 @@ fn marker(first: &str, guidance: &str, text: &str, original_bytes: u64, bytes_ma
     };
     let frame = length(&with(original_bytes, ""));
     let prefix = fitting(text, bytes_max.saturating_sub(frame));
-    with(original_bytes - length(prefix), prefix)
+    with(original_bytes.saturating_sub(length(prefix)), prefix)
 }
 
 /// An error of at most `bytes_max` bytes of JSON.
@@ -474,8 +477,8 @@ mod tests {
         for emitted in [0, 5_000] {
             let (output, value) =
                 ledger(&[&"o".repeat(emitted)]).complete(FinalValue::Whole(rows.clone()), |value, bytes_max| {
-                    assert_eq!(value.get(), rows.get());
-                    Overflow::Kept(reference("result_1", value, bytes_max).unwrap())
+                    assert_eq!(value.start(), rows.get());
+                    Overflow::Kept(reference("result_1", &rows, bytes_max).unwrap())
                 });
             assert!(output.get().len() as u64 + value.get().len() as u64 <= BUDGET);
             let value = parsed(&value);
@@ -492,7 +495,12 @@ mod tests {
 
     #[test]
     fn what_was_too_long_to_leave_the_guest_is_counted_like_everything_else() {
-        let start = |text: &str| JsonStart::new(text.to_owned(), 50_000, 10_000).unwrap();
+        let mut limits = Limits::default();
+        limits.set("maxOutputBytes", "1024").unwrap();
+        limits.set("maxSnapshotBytes", "16384").unwrap();
+        let most = limits.value_bytes();
+        let bytes = most + 1;
+        let start = |text: &str| JsonStart::new(text.to_owned(), bytes, &limits).unwrap();
         for (is_text, prefix) in [(true, r#"[{"type":"text","text":"abc"#), (false, r#"[{"type":"json","value":"abc"#)]
         {
             let mut ledger = ledger(&[]);
@@ -505,12 +513,17 @@ mod tests {
                 marker["omittedBytes"].as_u64().unwrap() + marker["prefix"].as_str().unwrap().len() as u64
             };
             assert!(output[0]["prefix"].as_str().unwrap().starts_with(prefix), "{output}");
-            assert_eq!(original(&output[0]), length(prefix) - 4 + 50_000 + 1 + later + 1);
-            assert_eq!((original(&value), &value["prefix"]), (50_000, &serde_json::json!("[1,2")));
+            assert_eq!(original(&output[0]), length(prefix) - 4 + bytes + 1 + later + 1);
+            assert_eq!((original(&value), &value["prefix"]), (bytes, &serde_json::json!("[1,2")));
         }
-        assert!(JsonStart::new(String::new(), 10_000, 10_000).is_none(), "it should have come whole");
-        assert!(JsonStart::new("x".repeat(11), 10, 5).is_none());
-        assert!(JsonStart::new(String::new(), u64::MAX, 5).is_none());
+        assert!(JsonStart::new(String::new(), most, &limits).is_none(), "it should have come whole");
+        assert!(JsonStart::new("x".repeat(1_024), bytes, &limits).is_some());
+        assert!(JsonStart::new("x".repeat(1_025), bytes, &limits).is_none());
+        assert!(JsonStart::new(String::new(), u64::MAX, &limits).is_none());
+        let mut ledger = ledger(&[]);
+        ledger.total_bytes = u64::MAX - 5;
+        ledger.push_beyond(true, start("\"abc"));
+        assert_eq!(parsed(&ledger.wait())[0]["truncated"], true, "whatever the guest counts");
     }
 
     #[test]
