@@ -100,23 +100,20 @@ impl Reins {
         Ok(())
     }
 
-    /// Cancels the cell if the call of this number is in flight. Whether it was.
+    /// Cancels the cell, whatever it is doing, if the call of this number is in flight. Whether it was.
     pub fn cancel_call(&self, number: u64, reason: CancelReason) -> bool {
         let call = lock(&self.call);
-        let is_meant = *call == number;
-        if is_meant {
-            self.cancel(reason);
+        if *call != number {
+            return false;
         }
-        is_meant
-    }
-
-    /// Cancels the cell, whatever it is doing.
-    fn cancel(&self, reason: CancelReason) {
         // The first one counts.
         let _ = self.reason.set(reason);
         self.cancelled.store(true, Ordering::SeqCst);
+        // Whoever is woken may end the call.
+        drop(call);
         // A cell that has ended doesn't listen any more.
         let _ = self.events.send(Event::Cancelled(reason));
+        true
     }
 
     /// How the cell ends, when it was cancelled.

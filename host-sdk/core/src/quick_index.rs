@@ -87,19 +87,21 @@ pub struct Surface<'a> {
 /// use codemode_core::limits::Limits;
 /// use codemode_core::quick_index::{Surface, exec_description};
 /// let text = exec_description(&Limits::default(), &Surface { servers: vec!["github"], ..Surface::default() });
-/// assert!(text.contains("10000 ms") && text.contains("MCP servers: github"));
+/// assert!(text.contains("10000 ms") && text.contains("MCP servers: github") && text.contains("results.load(id)"));
 /// ```
 pub fn exec_description(limits: &Limits, surface: &Surface<'_>) -> String {
     let mut text = format!(
         "Runs one JavaScript program that calls tools. The program is the body of an async function: use await, and Promise.all for calls that don't depend on each other. Return a value, or emit with text(value) and \
          json(value). One call may take {} ms; a program that waits for longer is parked, and wait(runId) goes on with \
          it. A reply of a tool may have {} bytes, output and value together {} bytes: filter and aggregate in the \
-         program. What is larger is replaced by a marker with the beginning of it.\n\
+         program. A larger value comes back as value.reference; what is larger otherwise, as a marker with the beginning \
+         of it.\n\
          A failed call throws an Error with code and message; catch it to go on. A tool whose output isn't declared \
-         (-> ?) may return anything: return its value as it is and look at it before a later program depends on its \
-         fields.\n\
+         (-> ?) may return anything: return its value as it is, or await results.save(value) for a preview of it, and look \
+         before a later program depends on its fields.\n\
          Timers, console, TextEncoder, TextDecoder, structuredClone and crypto.randomUUID are there; modules, require, \
-         process, fetch, URL and files are not. Nothing is kept between programs.",
+         process, fetch, URL and files are not. Nothing is kept between programs but results: const {{ id }} = await \
+         results.save(value), then await results.load(id) in a later one, and results.delete(id) to make room.",
         limits.timeout_ms(),
         limits.inbox_bytes(),
         limits.max_output_bytes(),
