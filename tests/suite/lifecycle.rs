@@ -482,7 +482,7 @@ fn queued_calls_begin_with_the_next_wait_and_their_deadline_is_in_the_future() {
 #[test]
 fn a_call_whose_runtime_ends_is_a_failed_call() {
     let (engine, runtime) = (engine(), runtime());
-    let tools = runtime_for_tools();
+    let tools = super::runtime();
     let seen = Seen::default();
     let session = engine
         .session()
@@ -498,11 +498,10 @@ fn a_call_whose_runtime_ends_is_a_failed_call() {
         tools.shutdown_background();
         parsed(&execution.await)
     });
-    assert_eq!(result["value"], json!(["the call ended without an answer", "the call ended without an answer"]));
-}
-
-fn runtime_for_tools() -> Runtime {
-    runtime()
+    assert_eq!(result["value"][0], "the call ended without an answer");
+    // A tool that begins when its runtime has gone may panic as well, because it can't sleep there.
+    let later = result["value"][1].as_str().unwrap_or_else(|| panic!("{result}"));
+    assert!(["the call ended without an answer", "the tool failed unexpectedly"].contains(&later), "{later}");
 }
 
 #[test]
