@@ -9,8 +9,9 @@ use codemode_core::outcome::{Failure, Kind, Outcome, Status};
 use tokio::sync::oneshot;
 use tracing::Span;
 
-use crate::drive::{Drive, Reins, Step};
+use crate::drive::{Drive, Step};
 use crate::engine::Shared;
+use crate::reins::Reins;
 use crate::workers::Overloaded;
 
 /// Drives a cell until the call of this number has its outcome. Dropping the future cancels the cell.

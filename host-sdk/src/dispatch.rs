@@ -19,8 +19,8 @@ use tracing::Span;
 
 use crate::alarms::{AlarmId, Alarms};
 use crate::catalog::Catalog;
-use crate::drive::Reins;
 use crate::engine::Shared;
+use crate::reins::Reins;
 use crate::session::Inner as Session;
 use crate::tool::{Call, Output, ToolFuture};
 use crate::turnstile::{Deadlock, Entry, Lineage, Pass};

@@ -5,15 +5,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use codemode_core::budget::Budget;
-use codemode_core::cell::{
-    Action, CancelReason, Cell, Ending, Event, Lost, Options, Payload, Reply, Request, Suspension,
-};
+use codemode_core::cell::{Action, Cell, Ending, Event, Lost, Options, Payload, Reply, Request, Suspension};
 use codemode_core::descriptor::DESCRIPTOR_BYTES_MAX;
 use codemode_core::ids::{RequestId, RunId};
 use codemode_core::input::ExecInput;
@@ -34,112 +32,13 @@ use crate::contract::Breach;
 use crate::dispatch::{self, Running};
 use crate::engine::{ParkedBytes, Shared, Slot};
 use crate::instance::{Instance, TurnContext, TurnResult, far_future, no_room_for_tools, refused, stopped};
-use crate::results::Retained;
+use crate::reins::Reins;
 use crate::session::{CellEvent, Current, Inner as Session, ScriptLimits};
 use crate::snapshot::kept::Kept;
 use crate::snapshot::{CatalogImage, StartImage};
 use crate::source::GuestSource;
 use crate::turnstile::Lineage;
 use crate::watch::Watch;
-
-/// Reaches a cell from outside.
-pub(crate) struct Reins {
-    /// Read by the cell's instance while guest code runs.
-    pub cancelled: Arc<AtomicBool>,
-    /// Wakes the cell while it waits.
-    pub events: UnboundedSender<Event>,
-    /// Which call on the cell is in flight: rises when one begins and when one returns. Held while somebody cancels, so that
-    /// a call either is cancelled or has returned.
-    call: Mutex<u64>,
-    /// Whether a request that reaches outside was dispatched; kept here for a cell that is lost to a panic.
-    pub bridge_dispatch_started: AtomicBool,
-    /// Why it was cancelled.
-    reason: OnceLock<CancelReason>,
-    /// A value that was kept because it exceeded its budget.
-    retained: Mutex<Option<Retained>>,
-    /// Its id while it is parked.
-    parked_as: Mutex<Option<RunId>>,
-}
-
-impl Reins {
-    fn new(events: UnboundedSender<Event>) -> Arc<Self> {
-        Arc::new(Self {
-            cancelled: Arc::default(),
-            events,
-            call: Mutex::default(),
-            bridge_dispatch_started: AtomicBool::new(false),
-            reason: OnceLock::new(),
-            retained: Mutex::default(),
-            parked_as: Mutex::default(),
-        })
-    }
-
-    /// Begins a call: its number.
-    pub fn begin_call(&self) -> u64 {
-        let mut call = lock(&self.call);
-        *call += 1;
-        *call
-    }
-
-    /// Whether the call of this number is in flight.
-    pub fn is_in_call(&self, number: u64) -> bool {
-        *lock(&self.call) == number
-    }
-
-    /// The call of this number returns, unless it was cancelled: then, how its cell ends. A later call may have begun, when
-    /// the cell was parked before this one got to return.
-    pub fn end_call(&self, number: u64) -> Result<(), Lost> {
-        let mut call = lock(&self.call);
-        if *call != number {
-            return Ok(());
-        }
-        if let Some(lost) = self.cancellation() {
-            return Err(lost);
-        }
-        *call += 1;
-        Ok(())
-    }
-
-    /// Cancels the cell, whatever it is doing, if the call of this number is in flight. Whether it was.
-    pub fn cancel_call(&self, number: u64, reason: CancelReason) -> bool {
-        let call = lock(&self.call);
-        if *call != number {
-            return false;
-        }
-        // The first one counts.
-        let _ = self.reason.set(reason);
-        self.cancelled.store(true, Ordering::SeqCst);
-        // Whoever is woken may end the call.
-        drop(call);
-        // A cell that has ended doesn't listen any more.
-        let _ = self.events.send(Event::Cancelled(reason));
-        true
-    }
-
-    /// How the cell ends, when it was cancelled.
-    pub fn cancellation(&self) -> Option<Lost> {
-        let is_cancelled = self.cancelled.load(Ordering::SeqCst);
-        is_cancelled.then(|| self.reason.get().copied().unwrap_or(CancelReason::Caller).lost())
-    }
-
-    /// Has a parked cell take its events, so that what it holds is counted. What follows from them is for the next `wait`.
-    pub fn absorb_if_parked(&self, engine: &Shared) {
-        let run_id = lock(&self.parked_as).clone();
-        if let Some(run_id) = run_id
-            && let Some(cell) = engine.parked().peek(&run_id)
-        {
-            cell.take_events();
-        }
-    }
-
-    /// Nobody learned the id of the value that was kept.
-    pub fn release_retained(&self) {
-        let retained = lock(&self.retained).take();
-        if let Some(retained) = retained {
-            retained.release();
-        }
-    }
-}
 
 /// One cell being driven.
 pub(crate) struct Drive {
@@ -245,14 +144,15 @@ impl Drive {
     }
 
     fn begin_wait(&mut self, budget: Budget) {
-        *lock(&self.reins.parked_as) = None;
+        self.reins.note_parked(None);
         self.cancel_expiry();
         // What settled while it was parked came first.
         self.take_events();
         self.feed(Event::Waited(budget));
     }
 
-    fn take_events(&mut self) {
+    /// Takes note of what has happened so far.
+    pub fn take_events(&mut self) {
         while let Ok(event) = self.events.try_recv() {
             self.feed(event);
         }
@@ -625,7 +525,7 @@ impl Drive {
         }));
         self.packing = Some(self.pack_later(run_id, since));
         let (engine, owner, reins) = (self.engine.clone(), self.session.owner.clone(), self.reins.clone());
-        *lock(&reins.parked_as) = Some(run_id.clone());
+        reins.note_parked(Some(run_id.clone()));
         engine.parked().park(run_id, (*owner).clone(), self, since, expires_at);
         // What came before it was there.
         reins.absorb_if_parked(&engine);
@@ -688,7 +588,7 @@ impl Drive {
         {
             *value = reference;
         }
-        *lock(&self.reins.retained) = retained;
+        self.reins.retain(retained);
         outcome
     }
 
@@ -824,10 +724,6 @@ fn pack(engine: &Arc<Shared>, run_id: &RunId) {
 fn no_room_for_snapshot() -> Lost {
     let error = "the cell has to be parked, and parked cells take as much memory as they may; try again later";
     Lost { kind: Kind::Overloaded, error: error.to_owned() }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn settle_later(events: &UnboundedSender<Event>, id: RequestId, reply: Reply) {

@@ -22,6 +22,7 @@ mod engine;
 #[cfg(feature = "file-tools")]
 pub mod file_tools;
 mod instance;
+mod reins;
 mod results;
 mod session;
 mod snapshot;

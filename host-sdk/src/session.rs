@@ -25,8 +25,9 @@ use tracing::field::Empty;
 
 use crate::call;
 use crate::catalog::Catalog;
-use crate::drive::{Drive, Reins};
+use crate::drive::Drive;
 use crate::engine::Shared;
+use crate::reins::Reins;
 use crate::results::SharedResults;
 use crate::tool::Tool;
 use crate::turnstile::Turnstile;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use codemode::{
     Catalog, CatalogChange, CellEvent, Definition, Engine, EngineConfig, ExecInput, Execution, Limits, Owner, Session,
-    SessionBuilder, SlotPool, Source, from_fn,
+    SessionBuilder, SlotPool, from_fn,
 };
 use codemode_cli::memory::resident_bytes;
 use serde_json::{Value, json};
@@ -21,21 +21,21 @@ use super::{engine, exec, parsed, runtime, slots};
 
 const PAUSE: &str = "text('before'); await yield_control(); return 1";
 
-fn builder(engine: &Engine, runtime: &Runtime) -> SessionBuilder {
+pub fn builder(engine: &Engine, runtime: &Runtime) -> SessionBuilder {
     engine.session().runtime(runtime.handle().clone())
 }
 
-fn limited(key: &str, value: &str) -> Limits {
+pub fn limited(key: &str, value: &str) -> Limits {
     let mut limits = Limits::default();
     limits.set(key, value).unwrap();
     limits
 }
 
-fn javascript(session: &Session, source: &str) -> Pin<Box<Execution>> {
+pub fn javascript(session: &Session, source: &str) -> Pin<Box<Execution>> {
     Box::pin(session.exec(ExecInput::javascript(source)))
 }
 
-async fn poll_once(execution: &mut Pin<Box<Execution>>) {
+pub async fn poll_once(execution: &mut Pin<Box<Execution>>) {
     let polled = std::future::poll_fn(|context| Poll::Ready(execution.as_mut().poll(context))).await;
     assert!(polled.is_pending(), "it isn't done at once");
 }
@@ -54,7 +54,7 @@ fn run_id(waiting: &Value) -> String {
 
 /// How many calls of the tools below have begun, and how many of their futures are gone.
 #[derive(Clone, Default)]
-struct Seen {
+pub struct Seen {
     begun: Arc<AtomicU64>,
     gone: Arc<AtomicU64>,
     cancelled: Arc<AtomicU64>,
@@ -70,7 +70,7 @@ impl Drop for CountWhenDropped {
 }
 
 /// A tool that answers after as many milliseconds as it is told, and never when it is told none.
-fn slow(seen: &Seen, definition: Definition) -> impl codemode::Tool {
+pub fn slow(seen: &Seen, definition: Definition) -> impl codemode::Tool {
     let seen = seen.clone();
     from_fn(definition, move |call, ms: Value| {
         let seen = seen.clone();
@@ -573,163 +573,4 @@ fn an_input_is_checked_however_it_comes() {
             assert_eq!(parsed(&runtime.block_on(refused))["kind"], "bad_arguments", "{input:?}");
         }
     }
-}
-
-/// A tool that writes down when it begins and when it ends.
-fn logged(log: &Arc<Mutex<Vec<String>>>, definition: Definition) -> impl codemode::Tool {
-    let (log, name) = (log.clone(), definition.name.clone());
-    from_fn(definition, move |_, number: Value| {
-        let (log, name) = (log.clone(), name.clone());
-        async move {
-            log.lock().unwrap().push(format!("{name}{number} begins"));
-            tokio::task::yield_now().await;
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            log.lock().unwrap().push(format!("{name}{number} ends"));
-            Ok(())
-        }
-    })
-}
-
-#[test]
-fn sequential_tools_run_alone_and_in_the_order_of_their_calls() {
-    let (engine, runtime) = (engine(), runtime());
-    let log = Arc::default();
-    let session = builder(&engine, &runtime)
-        .tool(logged(&log, Definition { sequential: Some(true), ..Definition::new("s", "") }))
-        .tool(logged(&log, Definition::new("p", "")))
-        .build()
-        .unwrap();
-    for round in 0..30 {
-        log.lock().unwrap().clear();
-        exec(&runtime, &session, "await Promise.all([p(1), s(2), s(3), p(4), p(5), s(6)])");
-        let log = log.lock().unwrap().clone();
-        let place = |what: &str| log.iter().position(|line| line == what).unwrap();
-        for (before, after) in [("p1", "s2"), ("s2", "s3"), ("s3", "p4"), ("s3", "p5"), ("p4", "s6"), ("p5", "s6")] {
-            let is_in_order = place(&format!("{before} ends")) < place(&format!("{after} begins"));
-            assert!(is_in_order, "round {round}: {before} before {after} in {log:?}");
-        }
-        assert!(place("p5 begins") < place("p4 ends") || place("p4 begins") < place("p5 ends"));
-    }
-}
-
-#[test]
-fn tools_of_servers_run_alone_unless_they_say_otherwise() {
-    let (engine, runtime) = (engine(), runtime());
-    for (sequential, overlaps) in [(None, false), (Some(false), true)] {
-        let log = Arc::default();
-        let member = |name: &str| Definition {
-            source: Source::Mcp,
-            server: Some("s".into()),
-            sequential,
-            ..Definition::new(name, "")
-        };
-        // A server's results are checked by nobody here: any value will do.
-        let session =
-            builder(&engine, &runtime).tool(logged(&log, member("a"))).tool(logged(&log, member("b"))).build().unwrap();
-        exec(&runtime, &session, "await Promise.allSettled([MCP.s.a({}), MCP.s.b({})])");
-        let log = log.lock().unwrap().clone();
-        assert_eq!(log.len(), 4, "{log:?}");
-        assert_eq!(log[1].ends_with("begins"), overlaps, "{log:?}");
-    }
-}
-
-#[test]
-fn a_program_started_by_a_sequential_tool_cannot_wait_for_that_tool() {
-    let (engine, runtime) = (engine(), runtime());
-    let inner: Arc<Mutex<Option<Arc<Session>>>> = Arc::default();
-    let nested = |name: &str, sequential| {
-        let inner = inner.clone();
-        let definition = Definition { sequential: Some(sequential), ..Definition::new(name, "") };
-        from_fn(definition, move |_, source: String| {
-            let session = inner.lock().unwrap().clone().unwrap();
-            async move { Ok(parsed(&session.exec(ExecInput::javascript(source)).await)) }
-        })
-    };
-    let session = builder(&engine, &runtime)
-        .tool(nested("alone", true))
-        .tool(nested("shared", false))
-        .tool(slow(&Seen::default(), Definition::new("slow", "")))
-        .tool(slow(&Seen::default(), Definition { sequential: Some(true), ..Definition::new("strict", "") }))
-        .build()
-        .unwrap();
-    let session = Arc::new(session);
-    *inner.lock().unwrap() = Some(session.clone());
-    for (outer, called, is_refused) in [
-        ("alone", "slow(1)", true),
-        ("alone", "strict(1)", true),
-        ("shared", "strict(1)", true),
-        ("shared", "slow(1)", false),
-        ("shared", "Promise.all([slow(1), slow(2)])", false),
-    ] {
-        // Somebody who wants to run alone waits meanwhile, and must not come between.
-        let inside = format!("return await {called}");
-        let source = format!("const [one] = await Promise.all([{outer}({inside:?}), strict(1)]); return one");
-        let result = exec(&runtime, &session, &source);
-        let inner = &result["value"];
-        let was_refused = inner["error"].as_str().is_some_and(|error| error.contains("would wait for itself"));
-        assert_eq!(was_refused, is_refused, "{outer} {called}: {result}");
-        assert!(is_refused || inner["status"] == "completed", "{outer} {called}: {result}");
-        assert_eq!(inner["bridgeDispatchStarted"].as_bool(), is_refused.then_some(false), "refused, so not dispatched");
-    }
-    *inner.lock().unwrap() = None;
-}
-
-#[test]
-fn a_small_context_cuts_what_the_model_reads_and_keeps_the_value() {
-    let (engine, runtime) = (engine(), runtime());
-    let session = builder(&engine, &runtime).context_tokens(16_384).build().unwrap();
-    let source = "return Array.from({ length: 2000 }, (_, n) => ({ n }))";
-    let outcome = runtime.block_on(session.exec(ExecInput::javascript(source)));
-    let reference = &parsed(&outcome)["value"]["reference"];
-    assert_eq!(reference["count"], 2_000);
-    assert!(outcome.text().len() <= 16_000);
-    let kept = session.saved_result(reference["id"].as_str().unwrap()).unwrap();
-    assert_eq!(serde_json::from_str::<Value>(kept.value.get()).unwrap()[1_999]["n"], 1_999);
-    assert!(!kept.is_untrusted);
-    assert!(session.saved_result("result_x").is_none());
-    let whole = exec(&runtime, &builder(&engine, &runtime).build().unwrap(), source);
-    assert_eq!(whole["value"].as_array().map(Vec::len), Some(2_000));
-    session.close();
-    assert!(session.saved_result(reference["id"].as_str().unwrap()).is_none());
-    let refused = builder(&engine, &runtime).context_tokens(100).build().err().unwrap().to_string();
-    assert!(refused.contains("contextTokens"), "{refused}");
-}
-
-#[test]
-fn a_value_that_nobody_learns_of_is_not_kept() {
-    let (engine, runtime) = (engine(), runtime());
-    let session = builder(&engine, &runtime).limits(limited("maxOutputBytes", "1024")).build().unwrap();
-    let source =
-        "const until = Date.now() + 20; while (Date.now() < until); return Array.from({ length: 900 }, (_, n) => n)";
-    runtime.block_on(async {
-        for delay in (0..12).cycle().take(64) {
-            let mut dropped = javascript(&session, source);
-            poll_once(&mut dropped).await;
-            // Some are dropped before they are done, some after.
-            tokio::time::sleep(Duration::from_millis(15 + delay)).await;
-            drop(dropped);
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        let outcome = parsed(
-            &session
-                .exec(ExecInput::javascript(
-                    "for (let n = 0; n < 64; n++) await results.save(n); return 'room for all'",
-                ))
-                .await,
-        );
-        assert_eq!(outcome["value"], "room for all", "{outcome}");
-    });
-}
-
-#[test]
-fn results_end_with_the_tools_that_they_were_made_with() {
-    let (engine, runtime) = (engine(), runtime());
-    let tool = |name: &str| Arc::new(slow(&Seen::default(), Definition::new(name, ""))) as Arc<dyn codemode::Tool>;
-    let session = builder(&engine, &runtime).tools([tool("a")]).build().unwrap();
-    let saved = exec(&runtime, &session, "return (await results.save([1])).id");
-    let load = format!("return await results.load({})", saved["value"]);
-    assert_eq!(session.set_catalog(Catalog::new([tool("a"), tool("b")])), CatalogChange::Added);
-    assert_eq!(exec(&runtime, &session, &load)["value"], json!([1]));
-    assert_eq!(session.set_catalog(Catalog::new([tool("b")])), CatalogChange::Replaced);
-    assert_eq!(exec(&runtime, &session, &load)["kind"], "uncaught_exception");
 }

@@ -17,6 +17,8 @@ mod lifecycle;
 mod properties;
 mod public_api;
 mod recovery;
+mod results;
+mod sequential;
 mod spans;
 mod tidy;
 

@@ -173,6 +173,11 @@ impl Ledger {
         self.count += 1;
     }
 
+    /// Bytes that it holds.
+    pub fn stored_bytes(&self) -> u64 {
+        self.stored_bytes
+    }
+
     /// Adds a console line.
     ///
     /// # Errors
@@ -322,6 +327,8 @@ fn entry_start(entry: Entry<'_>, bytes_max: u64) -> String {
         Entry::Json(value) => format!("{JSON_ENTRY_START}{}", start_of(value.get(), bytes_max)),
     };
     start.truncate(start.floor_char_boundary(bytes_max));
+    // Escapes may have made it many times as long.
+    start.shrink_to_fit();
     start
 }
 
@@ -553,6 +560,7 @@ mod tests {
             let mut ledger = ledger(&[]);
             ledger.push(entry);
             assert!(ledger.stored_bytes < 2 * BUDGET, "{}", ledger.stored_bytes);
+            assert!(ledger.entries[0].capacity() as u64 <= BUDGET, "{}", ledger.entries[0].capacity());
             let output = parsed(&ledger.wait());
             let (prefix, whole) = (output[0]["prefix"].as_str().unwrap(), whole.to_string());
             assert!(prefix.len() > 700 && whole.starts_with(&prefix[..40]), "{prefix}");

@@ -516,6 +516,7 @@ struct Run {
     slots: Rc<RefCell<Slots>>,
     holds_slot: bool,
     ledger: Ledger,
+    host_bytes_max: u64,
     /// Entries that were emitted, and those among them that were delivered.
     emitted: u64,
     delivered: u64,
@@ -549,6 +550,7 @@ impl Run {
         let mut limits = Limits::default();
         limits.set("maxPendingToolCalls", if chance.below(2) == 0 { "2" } else { "16" }).unwrap();
         limits.set("maxSnapshotBytes", "16384").unwrap();
+        limits.set("maxOutputBytes", "1024").unwrap();
         let mut cell = Cell::new(&limits, options, Budget::start(MS(10_000), MS(0)));
         cell.begin();
         Self {
@@ -557,7 +559,8 @@ impl Run {
             cell,
             slots: slots.clone(),
             holds_slot: false,
-            ledger: Ledger::new(1_024),
+            ledger: Ledger::new(limits.max_output_bytes()),
+            host_bytes_max: limits.host_bytes(),
             emitted: 0,
             delivered: 0,
             script_tool_calls_max,
@@ -604,6 +607,8 @@ impl Run {
             cell.reply_bytes,
             cell.argument_bytes
         );
+        let held = cell.reply_bytes + cell.argument_bytes + self.ledger.stored_bytes();
+        assert!(held <= self.host_bytes_max, "seed {seed}: {held} bytes are held for it");
         if let Some(most) = self.script_tool_calls_max {
             assert!(cell.tool_calls() <= most, "seed {seed}: {} calls of {most}", cell.tool_calls());
         }
